@@ -4,7 +4,7 @@ l2rm --config=cc152k --data=DIR --config.model.head=sgr
 l2rm --config=cc152k:rcl --data=DIR
 
 DIR holds the files of `cc152k_precomp`: captions as .tsv, one per image. No mismatch is added, and
-a pair may be rematched with itself, as in the authors' runs on this data (L2RM suppl. D.1 and
+a pair may be rematched with itself, as in the authors' runs on these data (L2RM suppl. D.1 and
 Tab. 1).
 
 `cc152k:rcl` is the method RCL, with the number of epochs of its authors' script and the paper's

@@ -22,7 +22,7 @@ on coco-1k-5fold and 452.0 on coco-5k (Tab. 2 and 1).
 
 `coco:clip` and `coco:clip_omit` are a fine-tuned CLIP, and OMIT on one, as in `f30k.py`. With
 ViT-B/32, OMIT's authors report an rSum of 528.8 and 532.9 on coco-1k-5fold, and 443.3 and 450.9 on
-coco-5k, the fine-tuned CLIP by settings of their own.
+coco-5k, the fine-tuned CLIP with their own settings.
 
 `coco:rcsl` and `coco:rcsl_500` are RCSL with 5000 and 500 images whose captions are known to
 match ("25K" and "2.5K" captions), as in `f30k.py`. Its authors report an rSum of 456.2 and 339.6 on

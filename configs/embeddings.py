@@ -2,8 +2,8 @@
 
 l2rm --config=embeddings --data=DIR
 
-DIR holds {train,dev,test}_ims.npy and {train,dev,test}_caps.npy: one vector, or several, for each
-image and each caption. No mismatch is added.
+DIR holds {train,dev,test}_ims.npy and {train,dev,test}_caps.npy: one or several vectors per image
+and per caption. No mismatch is added.
 """
 
 from l2rm_jax import config as defaults

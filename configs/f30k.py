@@ -20,11 +20,11 @@ authors report a test rSum of 525.8 (Tab. 1).
 
 `f30k:clip` fine-tunes a CLIP, and `f30k:clip_omit` trains OMIT on one, for --pretrained=CLIP_DIR
 and a directory with pixels (l2rm import --encoder=pixels:CLIP_DIR). With ViT-B/32, OMIT's authors
-report a test rSum of 544.1 and 546.2 (Tab. 1), the first by settings of their own.
+report a test rSum of 544.1 and 546.2 (Tab. 1), the first with their own settings.
 
 `f30k:rcsl` is RCSL with 5000 images whose 25,000 captions are known to match ("25K" of RCSL
 Tab. 1 and 2); `f30k:rcsl_500` has 500 such images with 2500 captions ("2.5K").
---config.mismatch.seed selects the images, and --config.method=triplet trains on these pairs alone.
+--config.mismatch.seed selects the images, and --config.method=triplet trains only on these pairs.
 RCSL's authors report a test rSum of 447.4 and 256.5, but start from GloVe vectors and augment their
 data, so do not expect these numbers.
 
@@ -37,7 +37,7 @@ mismatch. Their authors report a test rSum of 507.8 and 491.5, both with a Bi-GR
 
 `f30k:decl`, `f30k:crcl`, `f30k:ncr`, `f30k:bicro`, `f30k:sps` and `f30k:cream` have the settings of
 those methods' public code. All but `decl` are published with mismatch per caption, which these
-variants take. `ncr`, `bicro`, `sps` and `cream` train two networks.
+variants use. `ncr`, `bicro`, `sps` and `cream` train two networks.
 """
 
 from l2rm_jax import config as defaults

@@ -7,8 +7,8 @@ DIR holds {train,dev,test}_ims.npy (int8), ims_scale.npy and {train,dev,test}_ca
 uses the first 2000 images (10,000 pairs); --config.data.train_images=0 takes all. No published
 results use these settings.
 
-`flickr8k:vectors` is for one vector an image and a caption, as `experiments.papers.vectors` makes
-them of DIR with a pretrained encoder: head `vse`, larger batches, a run in a minute.
+`flickr8k:vectors` is for one vector per image and per caption, which `experiments.papers.vectors`
+computes from DIR with a pretrained encoder: head `vse`, larger batches, a run of a minute.
 """
 
 from l2rm_jax import config as defaults

@@ -1,18 +1,15 @@
 """Train on videos (MSR-VTT, MSVD), with frames as regions and any number of captions per video.
 
+python -m experiments.convert_video dual_encoding msrvtt10k --out=DIR --max_frames=32
 l2rm check --config=video --data=DIR
-l2rm --config=video:experts --data=DIR \
-    --config.data.features=EXPERT --config.data.name=msvd
 
-For `video.py`, DIR is a collection of the dual-encoding release: `msrvtt10k` with FeatureData,
-TextData and ImageSets. If it has several features, name one with --config.data.features.
+DIR is the directory that the converter writes from a dual-encoding or collaborative-experts
+release.
 
-For `video:experts`, DIR is a directory of the collaborative-experts release, and EXPERT a file
-below it, without its extension, with one vector per video.
-
-`video:de` is RCL-DE of RCL Tab. 3: the head `de` at its published sizes; --config.method=triplet is
-DE alone. Their noise moves all captions of a share of the videos: --config.mismatch.rate=0.4.
---config.evaluation.protocol=msrvtt (or msvd) checks that the test split is the published one.
+`video:de` is RCL-DE of RCL Tab. 3: the head `de` at its published sizes, for videos of 64 frames,
+the converter's default; --config.method=triplet is DE alone. Their noise moves all captions of a
+share of the videos: --config.mismatch.rate=0.4. --config.evaluation.protocol=msrvtt (or msvd)
+checks that the test split is the published one.
 
 The method is RCL with its own temperature. Published results use `de` or heads that are not here.
 """
@@ -22,11 +19,9 @@ from l2rm_jax import settings
 
 
 def get_config(arg: str | None = None):
-    defaults.check_variant("video", arg, "experts", "de")
+    defaults.check_variant("video", arg, "de")
     config = defaults.default()
     config.data.name = "video"
-    config.data.layout = "experts" if arg == "experts" else "dual_encoding"
-    config.data.max_frames = 1 if arg == "experts" else 32
     config.method = "rcl"
     config.model.head = "saf"
     defaults.set_epochs(config, warmup=0, epochs=30)

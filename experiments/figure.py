@@ -1,17 +1,23 @@
-"""Style of all figures, and rows of `results.csv` averaged over seeds."""
+"""Style, flags and files of all figures."""
 
-import csv
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+import argparse
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
-from l2rm_jax.errors import DataError
-from l2rm_jax.methods import METHODS
+from experiments.script import add_settings, new_parser
+from l2rm_jax.data import scenes
+from l2rm_jax.data.scenes import Scene
+from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.run.config_file import check_workdir, load_config, with_changes
+from l2rm_jax.run.run import Run
+from l2rm_jax.train import train
 
 # Okabe and Ito's palette for colour-blind readers, without yellow, which is too faint for lines.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -36,13 +42,81 @@ matplotlib.rcParams.update(
     }
 )
 
-Row = dict[str, str]
+
+def figure_parser(description: str | None, workdir: str | None = None) -> argparse.ArgumentParser:
+    """Return a parser with the flag `--out`, and with a finished run if `workdir` describes it."""
+    parser = new_parser(description)
+    if workdir:
+        parser.add_argument("workdir", type=Path, help=workdir)
+    parser.add_argument("--out", required=True, type=Path, help="directory of the figure")
+    return parser
 
 
-def method_style(method: str) -> dict:
-    """Return colour, marker and label of a method, the same in every figure."""
-    number = list(METHODS).index(method) % len(PALETTE)
-    return {"color": PALETTE[number], "marker": MARKERS[number], "label": method}
+def watched_parser(description: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the flags of a figure about a run that the script trains itself."""
+    parser = figure_parser(description)
+    parser.add_argument("--config", required=True, help="NAME, FILE.py or FILE.py:VARIANT")
+    parser.add_argument("--workdir", required=True, type=Path, help="directory of the run")
+    add_settings(parser, "set")
+    return parser
+
+
+def config_of(flags: argparse.Namespace) -> ConfigDict:
+    """Return the config that the flags of `watched_parser` ask for."""
+    return with_changes(load_config(flags.config), flags.set)
+
+
+def train_watched(config: ConfigDict, workdir: Path, on_epoch: Callable[[Run, int], None]) -> None:
+    """Train or continue a run; the hook, which `write_epoch` helps, sees each epoch."""
+    check_workdir(workdir, config)
+    if not (workdir / "results.json").exists():
+        train(config, workdir, on_epoch=on_epoch)
+
+
+def epoch_file(workdir: Path, name: str, epoch: int) -> Path:
+    return workdir / name / f"epoch{epoch}.npz"
+
+
+def write_epoch(workdir: Path, name: str, epoch: int, **arrays: np.ndarray) -> None:
+    """Write the measurements of a hook after an epoch."""
+    file = epoch_file(workdir, name, epoch)
+    file.parent.mkdir(exist_ok=True)
+    np.savez(file, **arrays)
+
+
+def read_epochs(workdir: Path, name: str, epochs: Iterable[int]) -> dict[int, Any]:
+    """Return the arrays that `write_epoch` wrote, by epoch.
+
+    Raises:
+      DataError: the file of an epoch is missing.
+    """
+    files = {epoch: epoch_file(workdir, name, epoch) for epoch in epochs}
+    for file in files.values():
+        if not file.exists():
+            raise DataError(
+                f"{file}: no such file; the run was trained without this script, which writes the "
+                f"{name}: use another --workdir"
+            )
+    return {epoch: np.load(file) for epoch, file in files.items()}
+
+
+def train_pictures(config: ConfigDict) -> list[Scene]:
+    """Return the training pictures of a run on `scenes`.
+
+    Raises:
+      ConfigError: the run is on other data, which have no pictures.
+    """
+    data = config.data
+    if data.name != "scenes":
+        raise ConfigError(f"data.name is {data.name!r}: only scenes has pictures to show")
+    return scenes.generate(data.scenes_train, data.scenes_seed, "train").scenes
+
+
+def show_scene(axes: Axes, scene: Scene, **options: Any) -> None:
+    """Draw a picture of `scenes` without ticks."""
+    axes.imshow(scenes.draw(scene), **options)
+    axes.set(xticks=[], yticks=[])
+    axes.grid(False)
 
 
 def save(figure: Figure, out: Path, name: str, ending: str = "png") -> None:
@@ -52,77 +126,6 @@ def save(figure: Figure, out: Path, name: str, ending: str = "png") -> None:
     about = {"metadata": {"Date": None}} if ending == "svg" else {}  # the same bytes on any day
     figure.savefig(file, **about)
     print(file)
-
-
-def read_rows(files: Iterable[Path], columns: Sequence[str]) -> list[Row]:
-    """Return the rows of several `results.csv`.
-
-    Raises:
-      DataError: a file is missing, has no row or lacks one of `columns`.
-    """
-    rows: list[Row] = []
-    for file in files:
-        if not file.is_file():
-            raise DataError(f"{file}: no such file")
-        with file.open(newline="") as lines:
-            table = list(csv.DictReader(lines))
-        missing = [column for column in columns if not table or column not in table[0]]
-        if missing:
-            raise DataError(
-                f"{file}: {len(table)} rows without the column {', '.join(missing)}; a config "
-                "field has a column only if the runs differ in it"
-            )
-        rows += table
-    return rows
-
-
-def group_rows(rows: Iterable[Row], *columns: str) -> dict[tuple[str, ...], list[Row]]:
-    """Return the rows by their values of `columns`."""
-    groups = defaultdict(list)
-    for row in rows:
-        groups[tuple(row[column] for column in columns)].append(row)
-    return dict(groups)
-
-
-def curve(rows: Iterable[Row], x: str, y: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the ascending values of column `x`, and mean and deviation of `y` over seeds.
-
-    The standard deviation of a single seed is 0.
-
-    Raises:
-      DataError: a row has no value of `x` (a run with a mismatch index file has no `rate_asked`);
-        or a seed occurs twice at one value of `x`, so the runs differ in more than the seed.
-    """
-    rows = list(rows)
-    for row in rows:
-        if not row[x]:
-            raise DataError(f"{x}: empty in a row of {row['method']}, seed {row['seed']}")
-    points = sorted(
-        ((float(value), group) for (value,), group in group_rows(rows, x).items()),
-        key=lambda point: point[0],
-    )
-    for value, group in points:
-        seeds = [row["seed"] for row in group]
-        if len(set(seeds)) < len(seeds):
-            raise DataError(
-                f"{x} {value:g}: found rows of seeds {', '.join(seeds)}, expected each seed once; "
-                "the runs differ in another config field, so select those that share it"
-            )
-    samples = [[float(row[y]) for row in group] for _, group in points]
-    deviations = [np.std(each, ddof=1) if len(each) > 1 else 0.0 for each in samples]
-    means = [*map(np.mean, samples)]
-    return np.array([value for value, _ in points]), np.array(means), np.array(deviations)
-
-
-def setting(rows: Sequence[Row]) -> str:
-    """Return data, head, protocol and seeds of the rows, as a title."""
-    names = [{row[column] for row in rows} for column in ("data", "head", "protocol")]
-    data, head, protocol = (", ".join(sorted(values)) for values in names)
-    seeds = sorted({int(row["seed"]) for row in rows})
-    return (
-        f"{data}, head {head.upper()}, protocol {protocol}, "
-        f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
-    )
 
 
 def title(config: ConfigDict) -> str:

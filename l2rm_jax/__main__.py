@@ -1,6 +1,6 @@
 """The program `l2rm`, which is `python -m l2rm_jax` too: Ctrl-C is handled before JAX is loaded."""
 
-from l2rm_jax.ctrl_c import handle_ctrl_c
+from l2rm_jax.interrupt import handle_ctrl_c
 
 
 def run_command() -> None:

@@ -24,7 +24,6 @@ from l2rm_jax.data.word_vectors import describe_unknown
 from l2rm_jax.errors import DataError, Problems
 from l2rm_jax.evaluation.recall import describe_counts
 from l2rm_jax.models import check_word_noise
-from l2rm_jax.run.fields import with_valid_fields
 from l2rm_jax.run.inputs import (
     check_settings,
     check_test_size,
@@ -32,6 +31,7 @@ from l2rm_jax.run.inputs import (
     load_run_data,
 )
 from l2rm_jax.run.pretrained import IMAGES
+from l2rm_jax.run.validate_config import with_valid_fields
 
 SHOWN = 5  # examples that a line of the report lists
 _COPIES = 5  # images with the same picture from which on it is named
@@ -56,7 +56,7 @@ def check(config: Any) -> str:
     """
     problems = Problems()
     attempt = problems.attempt
-    attempt(check_settings, config)
+    method = attempt(check_settings, config)
     # Fields that are known to be wrong must not add errors about the data.
     given, config = config, with_valid_fields(config)
     data = attempt(load_run_data, config, workdir=None)
@@ -74,7 +74,7 @@ def check(config: Any) -> str:
     bases = data.pretrained.bases if data and data.pretrained else None
     attempt(check_word_noise, config.model, in_words=in_words, bases=bases)
     if config.train.batch_size == given.train.batch_size:
-        attempt(check_train_size, config, train)
+        attempt(check_train_size, config, train, method=method)
     attempt(check_test_size, config, test)
     words = [_words_of(split, data.vocabulary) for split in data.splits] if data else []
     for report in words:

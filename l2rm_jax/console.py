@@ -1,4 +1,4 @@
-"""What a person sees: lines of text, warnings, the table of epochs, progress bars.
+"""Print lines of text, warnings, the table of epochs and progress bars.
 
 Results go to standard output, progress to standard error. On a terminal, lines are at most
 `WIDTH` columns long, a few words are coloured (unless NO_COLOR is set), and long work shows a bar.
@@ -11,12 +11,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any, TextIO
 
 import jax
 from rich.console import Console, ConsoleDimensions
-from rich.filesize import pick_unit_and_suffix
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Column
 from rich.text import Text
 
@@ -24,20 +31,20 @@ _log = logging.getLogger(__name__)
 
 WIDTH = 80  # longest line on a terminal; a narrower terminal has shorter ones
 APPEAR_SECONDS = 2.0  # a bar appears once its work has taken this long
-RATE_SECONDS = 120.0  # the rate is that of this last part of the work
+RATE_SECONDS = 120.0  # the rate is measured over this last part of the work
 LINE_SECONDS = 30.0  # interval of the lines that replace a bar if there is no terminal
 
 
 class _Screen(Console):
     """A console of at most `WIDTH` columns that wraps lines only if its stream is a terminal."""
 
-    def __init__(self, stream: TextIO):
+    def __init__(self, stream: TextIO, *, is_notebook: bool = False):
         is_terminal = stream.isatty()
         super().__init__(
             file=stream,
             force_terminal=is_terminal,
-            force_jupyter=False,
-            soft_wrap=not is_terminal,
+            force_jupyter=is_notebook,
+            soft_wrap=not (is_terminal or is_notebook),
             markup=False,
             emoji=False,
             highlight=False,
@@ -106,20 +113,13 @@ def stage_lines(work: str, stages: Sequence[str]) -> Iterator[Callable[[int], No
         if current[0]:
             _print(current[0], sys.stderr)
 
-    timer = threading.Timer(APPEAR_SECONDS, show)
-    timer.daemon = True
-
     def say_stage(stage: int) -> None:
         current[0] = _stage_line(work, stages, stage)
         if is_due.is_set():
             _print(current[0], sys.stderr)
 
-    if _shows_progress():
-        timer.start()
-    try:
+    with _later(show):
         yield say_stage
-    finally:
-        timer.cancel()
 
 
 def _stage_line(work: str, stages: Sequence[str], stage: int) -> str:
@@ -212,36 +212,50 @@ def clock(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
+@contextlib.contextmanager
 def progress_bar(
     total: int, description: str, *, initial: int = 0, unit: str = "pairs"
-) -> "_ProgressBar":
-    """Progress on host 0's standard error: what is done, the rate and the remaining time.
+) -> Iterator["_Bar"]:
+    """Show progress on host 0's standard error: the work done, the rate and the remaining time.
 
-    On a terminal it is a bar, which appears after `APPEAR_SECONDS` and is gone when the work is
-    done. Elsewhere it is a line of text every `LINE_SECONDS`, and nothing for shorter work.
+    On a terminal and in a notebook with ipywidgets it is a bar, which appears after
+    `APPEAR_SECONDS` and is gone when the work is done. Elsewhere it is a line of text every
+    `LINE_SECONDS`, and nothing for shorter work.
 
     Args:
       total: size of the work.
       description: text in front of the bar.
-      initial: what is done already.
-      unit: what is counted.
+      initial: size of the work that is done already.
+      unit: name of the counted things.
 
-    Returns:
-      A context manager. Call `update(count)` for progress and `note(text)` to show a text.
+    Yields:
+      An object with `update(count)` for progress and `note(text)` to show a text.
     """
-    return _ProgressBar(total, description, initial, unit)
+    bar = _Bar(total, description, initial, unit)
+    with contextlib.ExitStack() as stack:
+        if bar.is_drawn:
+            stack.callback(bar.progress.stop)
+            stack.enter_context(_later(bar.progress.start))
+        yield bar
 
 
-class _ProgressBar:
-    """A context manager that shows progress; see `progress_bar`."""
+class _Bar:
+    """Progress as a bar, or as lines of text; see `progress_bar`."""
 
     def __init__(self, total: int, description: str, initial: int, unit: str):
-        screen = _Screen(sys.stderr)
-        self._numbers = _Numbers(unit)
-        self._progress = Progress(
-            TextColumn("{task.description}"),
+        is_notebook = Console().is_jupyter and find_spec("ipywidgets") is not None
+        screen = _Screen(sys.stderr, is_notebook=is_notebook)
+        self._numbers = (
+            TextColumn("{task.completed:,}/{task.total:,} " + unit),
+            _Rate(),
+            TimeRemainingColumn(compact=True),
+            TextColumn("left"),
+            TextColumn("{task.fields[note]}", markup=False),
+        )
+        self.progress = Progress(
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None, table_column=Column(ratio=1)),
-            self._numbers,
+            *self._numbers,
             console=screen,
             expand=True,
             transient=True,
@@ -249,84 +263,63 @@ class _ProgressBar:
             speed_estimate_period=RATE_SECONDS,
             redirect_stdout=sys.stdout.isatty(),
         )
-        self._task = self._progress.add_task(description, total=total, completed=initial, note="")
-        self._timer = threading.Timer(APPEAR_SECONDS, self._progress.start)
-        self._timer.daemon = True
-        self._is_shown = _shows_progress()
-        self._is_bar = screen.is_interactive
+        self._task = self.progress.add_task(description, total=total, completed=initial, note="")
+        self.is_drawn = screen.is_interactive or is_notebook
+        self._has_lines = _shows_progress() and not self.is_drawn
         self._next_line = time.monotonic() + LINE_SECONDS
 
-    def __enter__(self) -> "_ProgressBar":
-        if self._is_shown and self._is_bar:
-            self._timer.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
-        if self._timer.ident is not None:  # it was started, and may be showing the bar just now
-            self._timer.join()
-        if self._is_bar:
-            self._progress.stop()
-
     def update(self, count: int) -> None:
-        """Add to what is done."""
-        self._progress.advance(self._task, count)
-        [task] = self._progress.tasks
-        is_due = time.monotonic() >= self._next_line and not task.finished
-        if self._is_shown and not self._is_bar and is_due:
+        """Add to the work that is done."""
+        self.progress.advance(self._task, count)
+        [task] = self.progress.tasks
+        if self._has_lines and time.monotonic() >= self._next_line and not task.finished:
             self._next_line = time.monotonic() + LINE_SECONDS
-            _print(f"{task.description}: {self._numbers.describe(task)}", sys.stderr)
+            numbers = " ".join(str(column.render(task)) for column in self._numbers)
+            _print(f"{task.description}: {numbers}".rstrip(), sys.stderr)
 
     def note(self, text: str) -> None:
         """Show a text after the numbers, from now on."""
-        self._progress.update(self._task, note=text)
+        self.progress.update(self._task, note=text)
 
     @contextlib.contextmanager
     def paused(self, reason: str) -> Iterator[None]:
-        """Say why there is no progress within a `with` block; the rate is measured anew after it.
+        """Say why there is no progress within a `with` block; the rate is measured again after it.
 
         Without a terminal, a line says so if the block takes longer than `APPEAR_SECONDS`.
         """
-        [task] = self._progress.tasks
-        line = threading.Timer(
-            APPEAR_SECONDS, _print, [f"{task.description}: {reason}", sys.stderr]
-        )
-        line.daemon = True
-        if self._is_shown and not self._is_bar:
-            line.start()
+        [task] = self.progress.tasks
         note = task.fields["note"]
         self.note(reason)
+
+        def say_reason() -> None:
+            if self._has_lines:
+                _print(f"{task.description}: {reason}", sys.stderr)
+
         try:
-            yield
+            with _later(say_reason):
+                yield
         finally:
-            line.cancel()
-            self._progress.reset(self._task, completed=task.completed, note=note)
+            self.progress.reset(self._task, completed=task.completed, note=note)
 
 
-class _Numbers(ProgressColumn):
-    """Column of a progress bar: what is done, the rate, the remaining time, a note."""
-
-    def __init__(self, unit: str):
-        super().__init__()
-        self._unit = unit
+class _Rate(ProgressColumn):
+    """Column of a progress bar: the rate of the last `RATE_SECONDS`."""
 
     def render(self, task: Task) -> Text:
-        """The text of `describe`, on one line."""
-        return Text(self.describe(task), no_wrap=True, overflow="ellipsis")
-
-    def describe(self, task: Task) -> str:
-        """The numbers as text; rate and time are left out until they are known."""
-        parts = [f"{_short(task.completed)}/{_short(task.total)} {self._unit}"]
-        if task.speed:
-            parts.append(f"{_short(task.speed)}/s")
-        if task.speed and task.time_remaining is not None:
-            parts.append(f"{clock(task.time_remaining)} left")
-        if task.fields["note"]:
-            parts.append(task.fields["note"])
-        return ", ".join(parts)
+        speed = task.speed or 0.0
+        return Text(f"{speed:,.{0 if speed >= 10 else 2}f}/s" if speed else "-/s")
 
 
-def _short(number: float) -> str:
-    """A number with at most three digits and a unit: `448`, `1.25K`, `12.5M`."""
-    unit, suffix = pick_unit_and_suffix(int(number), ["", "K", "M", "G", "T"], 1000)
-    return f"{number / unit:.3g}{suffix}"
+@contextlib.contextmanager
+def _later(function: Callable[[], None]) -> Iterator[None]:
+    """On host 0, call a function after `APPEAR_SECONDS`, unless the block has ended by then."""
+    timer = threading.Timer(APPEAR_SECONDS, function)
+    timer.daemon = True
+    if _shows_progress():
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if timer.ident is not None:
+            timer.join()  # it may be calling the function just now

@@ -24,12 +24,12 @@ from l2rm_jax.evaluation.two_stage import Shortlist
 from l2rm_jax.evaluation.zero_shot import cosines
 from l2rm_jax.published.checkpoint import read_checkpoint, read_trained_vocabulary, weights_for_data
 from l2rm_jax.published.conversion import model_from_state_dict, variables_from_state_dict
-from l2rm_jax.run.fields import check_fields
 from l2rm_jax.run.inputs import read_data
 from l2rm_jax.run.memory_hints import scoring_hints
 from l2rm_jax.run.opening import open_run, read_trained_config
 from l2rm_jax.run.results import chance_of, result_rows
 from l2rm_jax.run.run import Run
+from l2rm_jax.run.validate_config import check_fields
 
 Rows = dict[str, dict[str, float]]
 _CHANGEABLE = ("data.path", "data.test_split", "model.chunk")
@@ -217,7 +217,7 @@ def evaluate_checkpoints(config: ConfigDict, paths: Sequence[str | Path]) -> Row
     checkpoints = {
         path: {
             key: weights_for_data(weights, len(vocabulary), shape, f"{path}: {key}")
-            for key, weights in read_checkpoint(path).networks.items()
+            for key, weights in read_checkpoint(path).items()
         }
         for path in paths
     }

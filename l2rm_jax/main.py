@@ -6,7 +6,7 @@ Modes import what they need when they run, so that `l2rm --help` answers at once
 
 # First of all: the imports below take seconds, and one that Ctrl-C interrupts may abort.
 if __name__ == "__main__":
-    from l2rm_jax.ctrl_c import handle_ctrl_c
+    from l2rm_jax.interrupt import handle_ctrl_c
 
     handle_ctrl_c()
 
@@ -19,14 +19,13 @@ from pathlib import Path
 import jax
 from ml_collections import ConfigDict
 
-from l2rm_jax.command_line import Command, Flag, Mode
-from l2rm_jax.command_line.error_lines import error_lines, interrupted_line
-from l2rm_jax.command_line.help import answer, show
-from l2rm_jax.command_line.mistakes import missing_flag_error
-from l2rm_jax.command_line.mode import CONFIG, DATA, FIELD, PRETRAINED
-from l2rm_jax.command_line.place import SHARED_PLACE, shared_place_of
+from l2rm_jax.cli import Command, Flag, Mode
+from l2rm_jax.cli.error_lines import error_lines, interrupted_line
+from l2rm_jax.cli.help import answer, show
+from l2rm_jax.cli.mistakes import missing_flag_error
+from l2rm_jax.cli.mode import CONFIG, DATA, FIELD, PRETRAINED
+from l2rm_jax.cli.place import SHARED_PLACE, shared_place_of
 from l2rm_jax.console import LogLines
-from l2rm_jax.ctrl_c import STATUS, begin_work, end_work, handle_ctrl_c, leave_ctrl_c
 from l2rm_jax.devices.hosts import (
     OUT_OF_MEMORY,
     exit_now,
@@ -38,7 +37,8 @@ from l2rm_jax.devices.hosts import (
 )
 from l2rm_jax.devices.programs import prepare_process
 from l2rm_jax.errors import ConfigError, L2RMError, StoppedError
-from l2rm_jax.importing.command import IMPORT, KEEP, WEIGHTS
+from l2rm_jax.importing.command import FILTER, IMPORT, WEIGHTS
+from l2rm_jax.interrupt import STATUS, begin_work, end_work, handle_ctrl_c, leave_ctrl_c
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +74,6 @@ _CANDIDATES = Flag(
     "several tables; 0 scores all pairs",
     kind=int,
     many=True,
-    was="top_k",
 )
 _USED = Flag("workdir", "DIR", "the run to use; repeat the flag to average several", many=True)
 _HOSTS = (
@@ -146,18 +145,6 @@ def _refuse_beside(command: Command, flag: str, *others: str) -> None:
     for name in others:
         if command[flag] and command[name]:
             raise ConfigError(f"--{flag}, --{name}: found both, expected only one of them")
-
-
-def _adopt(command: Command) -> None:
-    from l2rm_jax.evaluation.recall import recall_table
-    from l2rm_jax.published.adopt import adopt_checkpoint
-
-    for name in ("checkpoint", "workdir"):
-        if not command[name]:
-            raise missing_flag_error(name, command.mode)
-    checkpoint, workdir = command["checkpoint"], command["workdir"]
-    print(recall_table(adopt_checkpoint(_checkpoint_config(command), checkpoint, workdir)))
-    print(f"adopted; to continue: l2rm --workdir={workdir}")
 
 
 def _search(command: Command) -> None:
@@ -244,7 +231,7 @@ MODES = (
         _audit,
         "{out}.partial keeps the finished parts",
     ),
-    KEEP,
+    FILTER,
     Mode(
         "train",
         "train or continue a run",
@@ -282,7 +269,6 @@ MODES = (
                 meaning="how many candidates --proposer proposes for each query",
                 many=False,
                 default="100",
-                was="",
             ),
         ),
         _search,
@@ -298,18 +284,6 @@ MODES = (
         ),
         _embed,
     ),
-    Mode(
-        "adopt",
-        "published checkpoint -> run",
-        "l2rm adopt --checkpoint=F --data=D --config.data.vocabulary=V --workdir=W",
-        (
-            Flag("checkpoint", "FILE", "the published PyTorch checkpoint"),
-            Flag("workdir", "DIR", "directory of the new run, which l2rm --workdir=DIR continues"),
-            CONFIG._replace(meaning="a config: f30k, f30k:rcl, or the path of a file", default=""),
-            *(FIELD, DATA),
-        ),
-        _adopt,
-    ),
 )
 
 
@@ -319,7 +293,7 @@ def main(words: Sequence[str]) -> None:
     Args:
       words: the command line without the program's name.
     """
-    from l2rm_jax.command_line.parse import parse
+    from l2rm_jax.cli.parse import parse
 
     command = None
     try:

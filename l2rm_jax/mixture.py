@@ -1,4 +1,4 @@
-"""Two-component mixtures of per-pair losses, to tell which pairs are mismatched.
+"""Two-component mixtures of per-pair losses, to find the mismatched pairs.
 
 Mismatched pairs keep a high loss after the warm-up. L2RM fits two beta distributions to the losses
 by expectation-maximisation (EM) and calls a pair mismatched if the posterior of the component with
@@ -32,7 +32,7 @@ _SMALLEST_SIDE = 0.02
 _GAUSSIAN_ITERATIONS = 10
 _GAUSSIAN_TOLERANCE = 1e-2
 _ADDED_VARIANCE = 5e-4
-# If the posterior calls all pairs matched, the most doubtful one in this many is not.
+# If the posterior calls all pairs matched, the worst one in this many counts as mismatched.
 _ONE_IN = 100
 
 
@@ -59,8 +59,8 @@ class BetaMixture(NamedTuple):
         """Whether component 0, with the lower mean, is also the likelier one at scaled loss 0.001.
 
         The paper takes the component with the lower mean for the matched pairs, the reference code
-        the component that is likelier at 0.001. If the two differ, the split is doubtful and
-        deserves a warning.
+        the component that is likelier at 0.001. If the two differ, the split is unreliable and
+        the caller should warn.
         """
         return bool(self._scaled_posterior(np.array([_EDGE]))[0] <= 0.5)
 
@@ -197,11 +197,11 @@ def fit_gaussian(losses: Float[np.ndarray, " pairs"]) -> GaussianMixture:
 def above_threshold(
     matched_posterior: Float[np.ndarray, " pairs"], threshold: float = 0.5
 ) -> Bool[np.ndarray, " pairs"]:
-    """Which pairs NCR calls matched: those with a posterior above the threshold.
+    """Call pairs with a posterior above the threshold matched, as NCR does.
 
     If all pairs are above it, the threshold becomes the 1% quantile of the posteriors, so that the
-    most doubtful hundredth counts as mismatched; pairs at the quantile count as matched only if it
-    is the highest posterior.
+    lowest 1% counts as mismatched; pairs at the quantile count as matched only if it is the highest
+    posterior.
 
     Args:
         matched_posterior: posterior of each pair of being matched, in [0, 1].
@@ -226,10 +226,10 @@ def _checked(losses):
     """
     losses = np.asarray(losses, np.float64)
     if losses.ndim != 1 or not losses.size:
-        raise ValueError(f"losses must be a non-empty vector, found shape {losses.shape}")
+        raise ValueError(f"losses: found shape {losses.shape}, expected a non-empty vector")
     if not np.isfinite(losses).all():
         row = int(np.flatnonzero(~np.isfinite(losses))[0])
-        raise ValueError(f"loss {row} is {losses[row]}, expected a finite number")
+        raise ValueError(f"losses[{row}]: found {losses[row]}, expected a finite number")
     low, high = float(losses.min()), float(losses.max())
     if high - low <= 1e-12 * max(abs(low), abs(high), 1e-300):
         high = low
@@ -324,7 +324,7 @@ def _two_means(scaled):
 
 
 def _disorder(mixture, scaled) -> float:
-    """Share of pairs that change sides if a threshold on the loss splits off as many pairs.
+    """Share of pairs that change sides if a loss threshold splits off the same number of pairs.
 
     Returns 1 for a mixture that puts (nearly) all pairs on one side.
     """

@@ -102,8 +102,8 @@ def use_omit(config: ConfigDict) -> None:
 def use_omit_bert(config: ConfigDict) -> None:
     """Set OMIT's settings for region features and BERT, which are the same for both data sets.
 
-    They are those of the paper; the rate of BERT is that of its public code. The paper takes the
-    state of [CLS] as the caption's global vector.
+    They come from the paper; the learning rate of BERT comes from the public code. The paper takes
+    the state of [CLS] as the caption's global vector.
     """
     use_omit(config)
     config.data.max_words = 128  # pieces: no caption of the benchmarks has more
@@ -113,10 +113,10 @@ def use_omit_bert(config: ConfigDict) -> None:
 
 
 def use_clip(config: ConfigDict) -> None:
-    """Set the settings of a plain fine-tuned CLIP, with no layer besides its own.
+    """Set the settings of a plain fine-tuned CLIP, without additional layers.
 
-    Batches, schedule and AdamW are those of the public code of NPC and OSA, which train both sides
-    at one rate. The rate is OSA's: NPC's 5e-7 is for arrays of float16.
+    Batches, schedule and AdamW follow the public code of NPC and OSA, which train both encoders at
+    one rate. The rate is OSA's: NPC's 5e-7 is for float16 arrays.
     """
     _use_pretrained_clip(config)
     config.method = "infonce"
@@ -153,7 +153,7 @@ def use_clip_omit(config: ConfigDict) -> None:
 
 
 def _use_pretrained_clip(config: ConfigDict) -> None:
-    """Both sides by CLIP, on pixels, without added mismatch."""
+    """Encode both images (as pixels) and captions with CLIP, without added mismatch."""
     config.mismatch.rate = 0.0
     config.data.max_words = 77
     config.model.text_encoder = config.model.image_encoder = "clip"
@@ -164,7 +164,8 @@ def use_rcsl(config: ConfigDict, paired_images: int) -> None:
     """Set the settings of RCSL's authors' code, for semi-paired data.
 
     The decay of the learning rate differs. Ours divides it by 10 after eight mining epochs. Theirs
-    does so at the 16th learning epoch and, as the optimiser starts anew, at the sixth mining epoch.
+    does so at the 16th learning epoch and, as the optimiser is re-initialised, at the sixth mining
+    epoch.
 
     Args:
       config: the config to change.
@@ -185,7 +186,7 @@ def use_rcsl(config: ConfigDict, paired_images: int) -> None:
 def use_chan(config: ConfigDict) -> None:
     """Set the settings of CHAN's public scripts for Bi-GRU, the same for Flickr30K and COCO.
 
-    They also drop `<start>` and `<end>`, which stay here, and each region by itself.
+    They also drop `<start>` and `<end>`, which this code keeps, and drop regions independently.
     """
     config.method = "triplet"
     config.mismatch.rate = 0.0
@@ -222,7 +223,7 @@ def use_naaf(config: ConfigDict, batch_size: int) -> None:
 def use_de(config: ConfigDict) -> None:
     """Set DE's sizes and optimiser (its public code), and RCL's loss (its Tab. 3).
 
-    The authors lower the rate by 1% an epoch, and by half where validation does not improve; here
+    The authors lower the rate by 1% per epoch, and halve it when validation does not improve; here
     it is divided by 10 once.
     """
     config.method = "rcl"
@@ -230,7 +231,6 @@ def use_de(config: ConfigDict) -> None:
     config.model.embed_dim = 2048
     config.model.word_dim = 500
     config.model.dropout = 0.2
-    config.data.max_frames = 64
     config.data.min_count = 5
     config.de.packed = False
     config.optim.learning_rate = 1e-4

@@ -23,7 +23,8 @@ from l2rm_jax.run.config_file import check_workdir, write_config
 from l2rm_jax.run.detector import open_detector
 from l2rm_jax.run.fold_runs import judged_epoch
 from l2rm_jax.run.health import require_finite
-from l2rm_jax.run.inputs import check_train_size, check_values, read_data
+from l2rm_jax.run.initialise import begin_epoch, start_from_fit, take_fit
+from l2rm_jax.run.inputs import check_values, read_data
 from l2rm_jax.run.judgement import (
     OpenDetector,
     Summary,
@@ -34,13 +35,12 @@ from l2rm_jax.run.judgement import (
 from l2rm_jax.run.lock import lock_workdir
 from l2rm_jax.run.log import RunLog, require_tensorboard
 from l2rm_jax.run.loss_split import keep_split
-from l2rm_jax.run.means import Means
+from l2rm_jax.run.metrics import Means
 from l2rm_jax.run.opening import open_run
 from l2rm_jax.run.pretrained import changed_directories, with_judged_vectors
 from l2rm_jax.run.results import chance_of, result_rows, versions, write_results
 from l2rm_jax.run.run import Run
 from l2rm_jax.run.screen import describe, epoch_table
-from l2rm_jax.run.starts import begin_epoch, start_from_fit, take_fit
 from l2rm_jax.run.stop_signal import StopSignal
 
 
@@ -93,7 +93,6 @@ def train(
             data, judged = judge(data)
     except StoppedError as error:  # in the run of a fold
         raise _stopped(error, error.place, workdir) from None
-    check_train_size(config, data.train)  # again, as the judgement may have dropped pairs
     with (
         open_run(config, data, workdir, replicas) as run,
         lock_workdir(workdir) if is_primary() else contextlib.nullcontext(),

@@ -96,7 +96,7 @@ def test_one_problem_hides_no_other(config):
     wrong = {"precision": "fp8", "evaluation.protocol": "f30k-1k", "train.batch_size": 1000}
     config.update_from_flattened_dict({**wrong, "mismatch.rate": 1.5})
     assert [line.split()[0] for line in listed_problems(config)] == [
-        "precision:", "mismatch.rate", "train:", "evaluation.protocol:",
+        "precision:", "mismatch.rate:", "train:", "evaluation.protocol:",
     ]  # fmt: skip
 
 
@@ -126,13 +126,13 @@ def test_captions_that_cannot_be_read_hide_no_other_file(config):
     config.mismatch.file, config.data.filter = config.data.path + "/index.npy", "share"
     config.data.filter_scores, config.data.filter_value = config.data.path + "/scores.npy", 0.5
     first, *files = listed_problems(config)
-    assert "train_caps.txt:4: the caption is empty" in first
+    assert "train_caps.txt:4: found an empty caption" in first
     assert files == [f"{config.data.path}/{name}.npy: no such file" for name in ("index", "scores")]
     np.save(config.mismatch.file, np.arange(12.0))
     np.save(config.data.filter_scores, np.where(np.arange(60) == 7, np.nan, 0.5))
     _, index, scores = listed_problems(config)
     assert "index.npy: found float64 [12], expected one axis of integers" in index
-    assert "scores.npy: entry 7 is nan, expected a finite number" in scores
+    assert "scores.npy: entry 7: found nan, expected a finite number" in scores
 
 
 def test_counts_hide_neither_each_other_nor_the_features(config):
@@ -143,8 +143,8 @@ def test_counts_hide_neither_each_other_nor_the_features(config):
     assert [
         line.removeprefix(f"{config.data.path}/train_") for line in listed_problems(config)
     ] == [
-        *(f"regions.npy: entry {n} is {counts[n]}, expected 1 to 4 regions" for n in (1, 3, 4)),
-        "ims.npy: row 7 holds nan (region 1, dimension 2), expected finite numbers",
+        *(f"regions.npy: entry {n}: found {counts[n]}, expected 1 to 4 regions" for n in (1, 3, 4)),
+        "ims.npy: row 7: found nan (region 1, dimension 2), expected finite numbers",
     ]
 
 
@@ -169,7 +169,7 @@ def test_the_split_that_differs_is_named_once(config):
     set_features("dev", lambda x: x[:, :3])(config)
     count, regions = listed_problems(config)
     assert "train_caps.txt: found 60 captions for the 11 images" in count
-    assert "/dev_ims.npy: found 3 regions x 6 features, expected 4 x 6 as in" in regions
+    assert "/dev_ims.npy: found 3 regions x 6 features, expected 4 x 6, as in" in regions
     assert regions.endswith("/train_ims.npy")
 
 
@@ -180,9 +180,9 @@ def test_many_problems_of_a_kind_are_counted(config):
     for row in range(9):
         set_row("train", row, np.nan)(config)
     lines = listed_problems(config)
-    empty = [line for line in lines if "the caption is empty" in line]
+    empty = [line for line in lines if "found an empty caption" in line]
     assert [line.split(":")[1] for line in empty] == ["3", "4", "5", "6", "7"]
-    assert sum("not UTF-8" in line for line in lines) == 1
+    assert sum("in UTF-8" in line for line in lines) == 1
     assert "... and 22 more like the last one" in lines
     assert "... and 4 more like the last one" in lines  # rows with NaN
     with pytest.raises(DataError) as error:
@@ -194,7 +194,7 @@ def test_captions_and_their_count_are_both_checked(config):
     set_lines("dev", lambda lines: [*lines[:-2], b""])(config)
     problems = listed_problems(config)
     assert len(problems) == 2
-    assert "dev_caps.txt:24: the caption is empty" in problems[0]
+    assert "dev_caps.txt:24: found an empty caption" in problems[0]
     assert "found 24 captions for the 5 images" in problems[1]
 
 
@@ -210,4 +210,4 @@ def test_repeated_rows_are_compared_whole(config):
     set_lines("dev", lambda lines: [b"a dog"] * 1000)(config)
     read_as_run(config)
     (problem,) = listed_problems(config)
-    assert "dev_ims.npy: rows 5 to 9 differ while most blocks of 5 rows" in problem
+    assert "dev_ims.npy: rows 5 to 9: found different images" in problem

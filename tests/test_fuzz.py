@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from l2rm_jax import config as defaults
 from l2rm_jax.check import check
-from l2rm_jax.command_line.parse import parse
+from l2rm_jax.cli.parse import parse
 from l2rm_jax.config import flat
 from l2rm_jax.data.batches import caption_batches
 from l2rm_jax.data.captions import read_captions
@@ -30,9 +30,9 @@ from l2rm_jax.methods import METHODS
 from l2rm_jax.published.checkpoint import read_checkpoint
 from l2rm_jax.run import log as run_log
 from l2rm_jax.run.config_file import read_config, write_config
-from l2rm_jax.run.fields import check_fields
 from l2rm_jax.run.inputs import read_data
 from l2rm_jax.run.log import RunLog
+from l2rm_jax.run.validate_config import check_fields
 from tests.mutations import MUTATIONS
 from tests.sandbox import MEMORY_BYTES, outcome
 

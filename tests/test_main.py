@@ -13,7 +13,7 @@ import pytest
 
 from l2rm_jax import config as defaults
 from l2rm_jax import main, settings
-from l2rm_jax.command_line.help import answer
+from l2rm_jax.cli.help import answer
 from l2rm_jax.devices.hosts import advise_on_memory
 from l2rm_jax.errors import CheckpointError, ConfigError
 from l2rm_jax.methods.base import Optimiser
@@ -339,7 +339,7 @@ def test_the_script_l2rm_is_this_command(monkeypatch, capsys):
 @pytest.mark.slow
 def test_a_damaged_cached_program_is_compiled_again(tmp_path):
     code = (
-        "import jax; from experiments.papers.sweep import start\n"
+        "import jax; from experiments.script import start\n"
         "start(lambda: print(jax.jit(lambda x: (x @ x.T).sum())(jax.numpy.ones((3, 3)))))"
     )
     settings = {**os.environ, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}

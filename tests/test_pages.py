@@ -15,8 +15,8 @@ import pytest
 from experiments.pages import results_page
 from experiments.papers import sweep
 from l2rm_jax.audit.command import check_detector_of_audit
-from l2rm_jax.command_line.help import answer
-from l2rm_jax.command_line.parse import parse
+from l2rm_jax.cli.help import answer
+from l2rm_jax.cli.parse import parse
 from l2rm_jax.config import default
 from l2rm_jax.main import MODES
 from l2rm_jax.run.inputs import check_settings

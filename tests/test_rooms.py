@@ -18,18 +18,18 @@ LINES = (
     ("main",),
     ("train", "evaluate", "check", "retriever", "audit"),
     ("published", "importing"),
-    ("pages", "command_line"),
+    ("pages", "cli"),
     ("run",),
     ("methods", "evaluation"),
     ("models", "judging"),
     ("data",),
     ("linear",),
-    ("losses", "ot", "mixture", "devices", "executors", "config", "settings", "bases"),
-    ("console", "ctrl_c", "errors", "version"),
+    ("losses", "ot", "mixture", "auroc", "devices", "executors", "config", "settings", "bases"),
+    ("console", "interrupt", "errors", "version"),
 )
 LINE_OF = {room: number for number, line in enumerate(LINES) for room in line}
 # These import nothing of the package at all.
-ALONE = ("losses", "ot", "mixture", "ctrl_c", "errors", "version")
+ALONE = ("losses", "ot", "mixture", "interrupt", "errors", "version")
 PACKAGES = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
 
 

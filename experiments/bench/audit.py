@@ -21,8 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.bench.importing import peak_anonymous_kib
-from experiments.csv_rows import write_rows
+from experiments.bench.measure import peak_anonymous_kib
+from experiments.script import new_parser, values_of, write_rows
 from l2rm_jax.audit import audit_pairs, inputs_of_arrays, write_audit
 from l2rm_jax.executors import LOCAL, Place
 from l2rm_jax.judging import JUDGEMENT_FILE
@@ -34,25 +34,24 @@ _BLOCK = 65536
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--pairs", default="100000", help="numbers of pairs, between commas")
+    parser = new_parser(__doc__)
+    parser.add_argument("--pairs", type=values_of(int), default=[100_000], help="numbers of pairs")
     parser.add_argument("--dimensions", type=int, default=512)
-    parser.add_argument("--executor", default="local", help="local, ray or both, between commas")
+    parser.add_argument("--executor", type=values_of(str), default=[LOCAL], help="local, ray")
     parser.add_argument("--workers", type=int, default=0, help="of Ray; 0: one for each core")
     parser.add_argument("--csv", type=Path)
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     flags = parser.parse_args()
     if flags.measure:
-        workers = 0 if flags.executor == LOCAL else flags.workers
-        print(json.dumps(measure(flags.measure, Place(flags.executor, workers=workers))))
+        [executor] = flags.executor
+        workers = 0 if executor == LOCAL else flags.workers
+        print(json.dumps(measure(flags.measure, Place(executor, workers=workers))))
         return
     rows: list[dict[str, float]] = []
-    for pairs in map(int, flags.pairs.split(",")):
+    for pairs in flags.pairs:
         with tempfile.TemporaryDirectory() as directory:
             write_vectors(Path(directory), pairs, flags.dimensions)
-            for executor in flags.executor.split(","):
+            for executor in flags.executor:
                 given = f"--executor={executor}", f"--workers={flags.workers}"
                 rows.append(_measured_alone(directory, *given))
                 print(rows[-1], flush=True)
@@ -72,7 +71,7 @@ def _measured_alone(directory: str, *flags: str) -> dict[str, float]:
 
 
 def measure(directory: Path, place: Place) -> dict[str, float | str]:
-    """Audit the pairs of a directory, one caption an image, and write what is found."""
+    """Audit the pairs of a directory, one caption an image, and write the findings."""
     images, captions = (np.load(directory / f"{name}.npy", mmap_mode="r") for name in SIDES)
     pairs, dimensions = images.shape
     stored = np.arange(pairs)

@@ -1,6 +1,6 @@
 """L2RM's networks and training step in PyTorch, one caption at a time, as in public code.
 
-`bench.peer` times our code against this. It was written anew from the papers and the authors' code,
+`bench.peer` times our code against this. It was written from the papers and the authors' code,
 and `tests/experiments/test_caption_loop.py` compares it with the arrays that their code computed.
 Parameters have the names of SGRAF's code.
 """
@@ -56,7 +56,7 @@ class Network(nn.Module):
     def encode_captions(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         words = functional.dropout(self.txt_enc.embed(tokens), self.dropout, self.training)
         packed = nn.utils.rnn.pack_padded_sequence(
-            words, lengths, batch_first=True, enforce_sorted=False
+            words, lengths.cpu(), batch_first=True, enforce_sorted=False
         )
         both, _ = nn.utils.rnn.pad_packed_sequence(self.txt_enc.cap_rnn(packed)[0], True)
         forward, backward = both.chunk(2, dim=2)
@@ -179,6 +179,7 @@ class Trainer:
         with torch.no_grad():
             self.cost.weight.copy_(-torch.eye(size))
             self.cost.bias.fill_(1.0)
+        self.cost.to(next(network.parameters()).device)
         self.optimiser = torch.optim.Adam(network.parameters(), learning_rate)
         self.cost_optimiser = torch.optim.Adam(self.cost.parameters(), cost_learning_rate)
 
@@ -209,11 +210,11 @@ class Trainer:
     def _update_cost(self, matched, mismatched, reserved, places) -> float:
         images = mismatched.images.clone()
         images[places] = matched.images[reserved]
-        supervision = torch.zeros(self.size, self.size)
+        supervision = torch.zeros(self.size, self.size, device=images.device)
         supervision[places, reserved] = 1.0
         self.network.eval()
         with torch.no_grad():
-            sims = self.network(matched._replace(images=images))
+            sims = self.network(matched._replace(images=images)).float()
         loss = (supervision * self._costs(sims)).sum()
         self.cost_optimiser.zero_grad()
         loss.backward()
@@ -224,7 +225,9 @@ class Trainer:
         return torch.relu(self.cost(sims))
 
     def _triplet(self, sims: Tensor) -> Tensor:
-        positive, diagonal = sims.diagonal(), torch.eye(len(sims), dtype=torch.bool)
+        sims = sims.float()  # of products in bfloat16, too
+        positive = sims.diagonal()
+        diagonal = torch.eye(len(sims), dtype=torch.bool, device=sims.device)
         hinges = (
             (self.margin + sims - pair).clamp(min=0).masked_fill(diagonal, 0.0)
             for pair in (positive[:, None], positive[None, :])
@@ -232,9 +235,11 @@ class Trainer:
         return sum(each.max(axis)[0].sum() for axis, each in zip((1, 0), hinges, strict=True))
 
     def _rematching(self, sims: Tensor) -> Tensor:
+        sims = sims.float()
         with torch.no_grad():
-            costs = self._costs(sims).clamp(min=1e-10).double().numpy()
+            costs = self._costs(sims).clamp(min=1e-10).double().cpu().numpy()
         plan = torch.from_numpy(transport(costs, self.rho, self.epsilon)).float().clamp(min=1e-10)
+        plan = plan.to(sims.device)
         loss = 0.0
         for axis in (1, 0):
             target = plan / plan.sum(axis, keepdim=True)

@@ -1,4 +1,4 @@
-"""How busy a device is while it trains from disk: python -m experiments.bench.epoch --images=29000
+"""Load of a device that trains from disk: python -m experiments.bench.epoch --images=29000
 
 Writes a feature file of the given size (Flickr30K's 29,000 images of 36 x 2048 take 8.6 GB), then
 trains on it as the training loop does, with five captions per image: features are gathered from the
@@ -16,10 +16,9 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from experiments.bench.input import write_features
-from experiments.bench.measure import dataset, measure, report, spread
+from experiments.bench.measure import dataset, measure, report, spread, write_features
 from experiments.bench.step import Prepared, flags, prepare
-from experiments.papers.sweep import start
+from experiments.script import start
 from l2rm_jax.data.batches import Batch
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.streams import TrainStream
@@ -36,7 +35,7 @@ def main() -> None:
     sizes = known.parse_args()
     with tempfile.TemporaryDirectory(dir=sizes.dir) as directory, matmul_precision(sizes.precision):
         path = Path(directory) / "train_ims.npy"
-        write_features(path, sizes)
+        write_features(path, sizes.images, sizes.regions, sizes.features)
         rng = np.random.default_rng(0)
         pairs = dataset(rng, RegionFeatures.read(path), 5 * sizes.images, sizes.words)
         prepared = prepare(sizes)

@@ -12,53 +12,35 @@ ours and given to all; ours starts from larger ones. Peers run until they are th
 seconds. Of a batch, peers and
 HiGHS solve the first two problems, and the time is scaled up. At 2048, HiGHS takes too long: there
 the optimum is ours at a tenth of the entropy.
-
---rounding measures what `round=True` adds to a solve of ours: the same costs and masses, from
-nothing to an error of 1e-4, with and without rounding in turns. `share` is the median of the
-differences within a turn, over the median time without rounding.
 """
 
-import argparse
 import time
-from functools import partial
 from pathlib import Path
 
 import jax
 import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import csr_matrix, vstack
 
-from experiments.bench.highs import exact_cost
 from experiments.bench.partial_peers import Dual, apdagd, aspot, round_pot
-from experiments.csv_rows import write_rows
+from experiments.script import new_parser, values_of, write_rows
 from l2rm_jax.ot import partial_sinkhorn
 
 SHARE, GAP, LIMIT, FEW, CHECKS = 0.5, 1e-3, 5.0, 2, 10
 LARGEST_EXACT = 512
 EPSILONS = (1e-2, 3e-3, 1e-3, 3e-4)  # in units of the optimal cost of a unit of mass
 LARGER = (64, 16, 4)  # epsilons that come before, in units of the last
-ROUNDED, TURNS = (0.05, 0.01, 0.001), 60  # epsilons whose rounding is measured, in units of costs
-WAYS = False, True  # without and with rounding
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--sizes", default="128,512,2048")
-    parser.add_argument("--batches", default="1,64")
+    parser = new_parser(__doc__)
+    parser.add_argument("--sizes", type=values_of(int), default=[128, 512, 2048])
+    parser.add_argument("--batches", type=values_of(int), default=[1, 64])
     parser.add_argument("--csv", type=Path, help="also write the numbers to this file")
-    parser.add_argument("--rounding", action="store_true", help="measure the cost of rounding")
     arguments = parser.parse_args()
     rows = []
-    if arguments.rounding:
-        for n in map(int, arguments.sizes.split(",")):
-            for epsilon in ROUNDED:
-                rows.append({"n": n, "epsilon": epsilon, **rounding_cost(n, epsilon)})
-                print("  ".join(f"{k} {v}" for k, v in rows[-1].items()), flush=True)
-        if arguments.csv:
-            write_rows(arguments.csv, rows)
-        return
-    for n in map(int, arguments.sizes.split(",")):
-        for batch in map(int, arguments.batches.split(",")):
+    for n in arguments.sizes:
+        for batch in arguments.batches:
             if n * n * batch > 2**25:
                 continue  # the costs of a batch of 2048 would fill a gigabyte
             for masked in (False, True):
@@ -101,24 +83,21 @@ def bench(n: int, batch: int, masked: bool) -> dict:
     return {k: float(f"{v:.3g}") for k, v in result.items()}
 
 
-def rounding_cost(n: int, epsilon: float) -> dict:
-    """CPU milliseconds of a solve with and without rounding, in turns."""
-    cost = jax.device_put(np.random.default_rng(n).uniform(size=(n, n)).astype(np.float32))
-
-    def solve(is_rounded):
-        options = {"threshold": 1e-4, "round": is_rounded}
-        return jax.block_until_ready(partial_sinkhorn(cost, SHARE, epsilon=epsilon, **options))
-
-    iterations = int(solve(False).iterations)
-    solve(True)
-    turns = np.array([[timed(partial(solve, way))[1] for way in WAYS] for _ in range(TURNS)])
-    plain, added = 1e3 * np.median(turns[:, 0]), 1e3 * np.median(turns[:, 1] - turns[:, 0])
-    return {
-        "iterations": iterations,
-        "solve_ms": float(f"{plain:.3g}"),
-        "rounding_ms": float(f"{added:.2g}"),
-        "share": round(float(added / plain), 3),
-    }
+def exact_cost(cost, mass, a, b, mask) -> float | None:
+    """Return the least cost of moving `mass` by HiGHS; None if the mask makes that impossible."""
+    rows, columns = np.nonzero(mask)
+    pairs, ones = np.arange(len(rows)), np.ones(len(rows))
+    sides = ((rows, len(a)), (columns, len(b)))
+    sums = vstack([csr_matrix((ones, (item, pairs)), (n, len(rows))) for item, n in sides])
+    result = linprog(
+        np.asarray(cost, float)[mask],
+        A_ub=sums,
+        b_ub=np.concatenate([a, b]).astype(float),
+        A_eq=ones[None],
+        b_eq=[float(mass)],
+        method="highs",
+    )
+    return result.fun if result.status == 0 else None
 
 
 def timed(call):

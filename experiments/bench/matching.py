@@ -8,7 +8,6 @@ all are encoded, as evaluation does: a head that is one matrix product pools eac
 caption once.
 """
 
-import argparse
 import time
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +18,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from experiments.benchmark.suite import cells, find_suite
-from experiments.papers.sweep import add_settings, start
+from experiments.script import add_settings, new_parser, start
 from l2rm_jax.models import make_model
 from l2rm_jax.run.config_file import with_changes
 
@@ -29,9 +28,7 @@ REGIONS, FEATURES, WORDS, VOCABULARY = 36, 128, 16, 1000
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     add_settings(parser, "set")
     settings = parser.parse_args().set
     runs = cells(find_suite("omit-heads"), Path())

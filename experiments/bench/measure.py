@@ -2,9 +2,8 @@
 
 import argparse
 import json
-import platform
-import re
 import resource
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
+from experiments.script import new_parser, processor
 from l2rm_jax import config as defaults
 from l2rm_jax.data.batches import Batch, smallest_bucket
 from l2rm_jax.data.features import RegionFeatures
@@ -22,8 +22,8 @@ from l2rm_jax.data.files import replace_file
 from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.devices.hosts import usable_cores
 from l2rm_jax.devices.parallel import PRECISIONS
-from l2rm_jax.run.fields import check_fields
 from l2rm_jax.run.results import versions
+from l2rm_jax.run.validate_config import check_fields
 
 VOCABULARY = 8000
 
@@ -65,13 +65,6 @@ def report(results: Mapping[str, Any], sizes: argparse.Namespace) -> None:
         replace_file(Path(sizes.json), json.dumps(record, indent=2, default=str).encode())
 
 
-def processor() -> str:
-    """Return the name of the processor, for which Python says just `x86_64` on Linux."""
-    file = Path("/proc/cpuinfo")
-    name = re.search(r"^model name\s*: (.*)$", file.read_text(), re.M) if file.exists() else None
-    return name[1] if name else platform.processor() or platform.machine()
-
-
 def peak_memory() -> dict[str, float]:
     """Return the peak memory in GiB of this process and, if it reports one, of its first device."""
     unit = 1 if sys.platform == "darwin" else 2**10
@@ -82,17 +75,33 @@ def peak_memory() -> dict[str, float]:
     return peak
 
 
+def peak_anonymous_kib(process: subprocess.Popen) -> int:
+    """Wait until a process ends; return the most anonymous memory that it had, in KiB."""
+    peak = 0
+    while process.poll() is None:
+        peak = max(peak, memory_kib(process.pid))
+        time.sleep(0.02)
+    return peak
+
+
+def memory_kib(process: int, kind: str = "RssAnon") -> int:
+    """Return the memory of a process of some kind, anonymous by default; 0 once it has ended."""
+    try:
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith(kind)), 0)
+
+
 def _line(value: Any) -> str:
     if isinstance(value, Mapping):
         return "  ".join(f"{name} {_line(part)}" for name, part in value.items())
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def data_parser(description: str) -> argparse.ArgumentParser:
+def parser(description: str | None) -> argparse.ArgumentParser:
     """Return a parser with the flags of all benchmarks; default sizes are the paper's."""
-    flags = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawTextHelpFormatter
-    )
+    flags = new_parser(description)
     flags.add_argument("--regions", type=int, default=36, help="regions per image")
     flags.add_argument("--features", type=int, default=2048, help="features per region")
     flags.add_argument(
@@ -100,12 +109,6 @@ def data_parser(description: str) -> argparse.ArgumentParser:
     )
     flags.add_argument("--repeats", type=int, default=5)
     flags.add_argument("--json", help="also write everything to this file")
-    return flags
-
-
-def parser(description: str) -> argparse.ArgumentParser:
-    """Return a parser with the flags of a benchmark that has a model."""
-    flags = data_parser(description)
     flags.add_argument("--head", default="sgr", help="a head of the models")
     flags.add_argument("--embed_dim", type=int, default=1024)
     flags.add_argument("--sim_dim", type=int, default=256)
@@ -160,3 +163,14 @@ def dataset(
     image_of = np.arange(len(features) * per_image) // per_image
     texts = captions(rng, len(image_of), words)
     return PairDataset("bench", features, [""] * len(image_of), texts, image_of, image_of)
+
+
+def write_features(path: Path, images: int, regions: int, features: int) -> None:
+    """Write a file of random features; blocks repeat the first in another order, to be quick."""
+    rng = np.random.default_rng(0)
+    block = rng.standard_normal((min(500, images), regions, features), np.float32)
+    array = np.lib.format.open_memmap(path, "w+", np.float32, (images, regions, features))
+    for start in range(0, images, len(block)):
+        count = min(len(block), images - start)
+        array[start : start + count] = np.roll(block, start % 97, axis=2)[:count]
+    array.flush()

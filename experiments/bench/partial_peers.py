@@ -9,11 +9,11 @@ The variants:
 
 - APDAGD is adaptive accelerated gradient descent on the dual with a line search and averaged primal
   iterates (Nguyen et al., AAAI 2024, after Dvurechensky et al., ICML 2018). The marginals are not
-  smoothed, and the solver does not stop by itself: the benchmark stops it.
+  smoothed, and the solver has no stop of its own: the benchmark stops it.
 - ASPOT's text was at hand in extracts only. This is the accelerated Sinkhorn algorithm of Lin et
   al. on the three blocks y, z and t instead of two: a Nesterov step, kept if it goes downhill, then
-  an exact minimisation over the block whose constraints are off the most. It is what the abstract
-  describes, and perhaps not the paper's algorithm in each detail.
+  an exact minimisation over the block whose constraints are off the most. It follows the
+  abstract, and perhaps not the paper's algorithm in each detail.
 
 References:
     Nguyen et al., On Partial Optimal Transport: Revising the Infeasibility of Sinkhorn and
@@ -113,7 +113,7 @@ def aspot(dual: Dual) -> Iterator[np.ndarray]:
         sums = dual.sums(primal)
         block = max(blocks, key=lambda rows: np.abs(sums[rows] - dual.target[rows]).sum())
         least = least.copy()
-        # In closed form: scale what the block's constraints count to what they demand.
+        # In closed form: scale the sums of the block's constraints to their targets.
         least[block] -= np.log(np.maximum(sums[block], 1e-300) / dual.target[block])
         primal = dual.primal(least)
         theta *= (np.sqrt(theta**2 + 4) - theta) / 2
@@ -121,7 +121,7 @@ def aspot(dual: Dual) -> Iterator[np.ndarray]:
 
 
 def round_pot(plan, mass, a, b, cost) -> np.ndarray:
-    """ROUND-POT: scale rows, columns and mass down, then add an outer product of what is left.
+    """ROUND-POT: scale rows, columns and mass down, then add an outer product of the rest.
 
     The outer product would use masked pairs, of infinite cost; there it is left out, and so a
     masked plan may move less than `mass`.

@@ -21,8 +21,8 @@ import torch
 
 from experiments.bench import caption_loop, score, step
 from experiments.bench.measure import VOCABULARY, config_of, measure, report, spread
-from experiments.machines.work import bench_operations, mean_words, work_of
-from experiments.papers.sweep import start
+from experiments.bench.step import bench_operations, mean_words, operations_of
+from experiments.script import start
 from l2rm_jax.data.batches import Batch
 from l2rm_jax.devices.hosts import usable_cores
 from l2rm_jax.devices.parallel import matmul_precision
@@ -146,7 +146,7 @@ def scoring_operations(sizes: argparse.Namespace) -> float:
 
     variables = jax.eval_shape(model.init, jax.random.key(0), *inputs(2, 2))
     program = jax.make_jaxpr(model.apply)(variables, *inputs(sizes.images, sizes.captions))
-    return work_of(program.jaxpr, 1).operations
+    return operations_of(program.jaxpr)
 
 
 OURS = {"step": step.make_step, "score": our_scoring}

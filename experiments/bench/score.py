@@ -20,7 +20,7 @@ from experiments.bench.measure import (
     report,
     spread,
 )
-from experiments.papers.sweep import start
+from experiments.script import start
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.devices.parallel import Replicas, matmul_precision

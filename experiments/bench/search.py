@@ -4,8 +4,8 @@ python -m experiments.bench.search --dir=/tmp/gallery --json=FILE
 
 Writes a file of random unit vectors (4 GB for 1,000,000 of 1024) and searches it by
 `Retriever.search`, in turns with `queries @ block.T` of NumPy, block by block of the same mapped
-file. `held` is the largest anonymous memory while searching: what the process needs beside the
-pages of the file.
+file. `held` is the largest anonymous memory while searching: the memory of the process without
+the pages of the file.
 """
 
 import argparse
@@ -20,7 +20,8 @@ import jax
 import numpy as np
 
 from experiments.bench import measure
-from experiments.bench.importing import anonymous_kib
+from experiments.bench.measure import memory_kib
+from experiments.script import new_parser
 from l2rm_jax import config as defaults
 from l2rm_jax.models import make_model
 from l2rm_jax.retriever import EncodedCaptions, EncodedImages, Retriever
@@ -31,9 +32,7 @@ BLOCK = 32768  # gallery vectors that NumPy multiplies at once
 
 
 def main() -> None:
-    flags = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    flags = new_parser(__doc__)
     flags.add_argument("--dir", type=Path, required=True, help="directory of the file")
     flags.add_argument("--gallery", type=int, default=1_000_000, help="vectors in the gallery")
     flags.add_argument("--width", type=int, default=1024, help="numbers of a vector")
@@ -111,7 +110,7 @@ def _held_while(work: Callable[[], None]) -> int:
     def watch() -> None:
         nonlocal peak
         while not done.wait(0.02):
-            peak = max(peak, anonymous_kib(os.getpid()))
+            peak = max(peak, memory_kib(os.getpid()))
 
     thread = threading.Thread(target=watch)
     thread.start()

@@ -18,8 +18,8 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from experiments.bench.measure import processor
 from experiments.bench.solvers import LOOPS, SOLVERS
+from experiments.script import new_parser, processor, values_of
 
 MASS = 0.1  # L2RM's rho
 # Slow solvers and the largest size they are timed at. Of a batch, only the first `FEW` problems are
@@ -53,18 +53,13 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    def comma_separated(kind):
-        return lambda text: [kind(part) for part in text.split(",")]
-
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("--json", type=Path, help="also write the numbers to this file")
-    parser.add_argument("--kinds", type=comma_separated(str), default=["random", "learned"])
-    parser.add_argument("--sizes", type=comma_separated(int), default=[32, 128, 512])
-    parser.add_argument("--batches", type=comma_separated(int), default=[1, 64])
-    parser.add_argument("--epsilons", type=comma_separated(float), default=[0.01, 0.07])
-    parser.add_argument("--targets", type=comma_separated(float), default=[1e-3, 1e-5])
+    parser.add_argument("--kinds", type=values_of(str), default=["random", "learned"])
+    parser.add_argument("--sizes", type=values_of(int), default=[32, 128, 512])
+    parser.add_argument("--batches", type=values_of(int), default=[1, 64])
+    parser.add_argument("--epsilons", type=values_of(float), default=[0.01, 0.07])
+    parser.add_argument("--targets", type=values_of(float), default=[1e-3, 1e-5])
     parser.add_argument("--repeats", type=int, default=5, help="runs; the best counts")
     return parser.parse_args()
 

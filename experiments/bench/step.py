@@ -3,20 +3,24 @@
 By default times a whole step of L2RM after the warm-up: the update of the learned cost, the forward
 and backward passes of matched and mismatched pairs, transport, Adam, and the transfer of the batch
 to the devices. `matrix_gflops` is the number of operations of all matrix products, recomputed ones
-included, divided by the time of the step (see `experiments.machines.work`). `--trace=DIR` writes a
-profile of the timed steps for TensorBoard or Perfetto.
+included, divided by the time of the step. `--trace=DIR` writes a profile of the timed steps for
+TensorBoard or Perfetto.
 """
 
 import argparse
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import jax
+import jax.extend.core
 import numpy as np
+from ml_collections import ConfigDict
 
 from experiments.bench.measure import (
     VOCABULARY,
+    config_of,
     measure,
     pairs,
     parser,
@@ -24,13 +28,13 @@ from experiments.bench.measure import (
     report,
     spread,
 )
-from experiments.machines.work import bench_operations, step_batches, step_config
-from experiments.papers.sweep import start
+from experiments.script import start
 from l2rm_jax.data.batches import Batch
+from l2rm_jax.data.mismatch import SEMI_PAIRED
 from l2rm_jax.devices.parallel import AXIS, Replicas, matmul_precision
 from l2rm_jax.devices.programs import Program
 from l2rm_jax.methods import METHODS, make_method
-from l2rm_jax.methods.base import TrainState, skip_non_finite
+from l2rm_jax.methods.base import Method, TrainState, skip_non_finite
 from l2rm_jax.methods.pair_values import initial_state
 from l2rm_jax.models import make_model
 
@@ -70,17 +74,12 @@ class Prepared(NamedTuple):
         return {name: self.replicas.shard(batch) for name, batch in batches.items()}
 
 
-def prepare(sizes: argparse.Namespace, streams: Mapping[str, int] | None = None) -> Prepared:
-    """Return the training step, not compiled, with random pairs of each stream.
-
-    Args:
-      sizes: the flags of the benchmark.
-      streams: how many batches the step takes of each stream; None for a step after the warm-up.
-    """
+def prepare(sizes: argparse.Namespace) -> Prepared:
+    """Return the training step after the warm-up, not compiled, with random pairs."""
     config, replicas = step_config(sizes), Replicas()
     replicas.check_batch(sizes.batch)
     method = make_method(make_model(config, VOCABULARY, AXIS), config)
-    batches = random_batches(sizes, streams or method.streams)
+    batches = random_batches(sizes, method.streams)
     sample = pairs(np.random.default_rng(0), sizes.batch, sizes)
     state = replicas.replicate(initial_state(method, jax.random.key(0), sample, sizes.batch))
     return Prepared(
@@ -116,6 +115,91 @@ def random_batches(
     """Return random batches, the same at each call and in any process."""
     rng = np.random.default_rng(0)
     return step_batches(streams, lambda: pairs(rng, sizes.batch, sizes))
+
+
+def step_batches(
+    streams: Mapping[str, int], make: Callable[[], Batch]
+) -> dict[str, Batch | tuple[Batch, ...]]:
+    """Return the batches of a step by stream: one batch, or a tuple of several.
+
+    Args:
+      streams: `Method.streams`, how many batches a step takes of each stream.
+      make: makes a batch.
+    """
+    return {
+        name: make() if count == 1 else tuple(make() for _ in range(count))
+        for name, count in streams.items()
+    }
+
+
+def step_config(sizes: argparse.Namespace) -> ConfigDict:
+    """Return the config of a benchmark that trains, without a warm-up."""
+    config = config_of(sizes)
+    config.method, config.train.warmup_epochs = sizes.method, 0
+    if sizes.method == "rcsl":
+        config.mismatch.protocol = SEMI_PAIRED
+    return config
+
+
+def bench_operations(sizes: argparse.Namespace) -> float:
+    """Return the operations of the matrix products of a benchmark's step on one device."""
+    shapes = mean_words(sizes), sizes.regions, sizes.features
+    method, state, batch = step_inputs(step_config(sizes), 1, *shapes)
+    return operations_of(jax.make_jaxpr(method.step, axis_env=[(AXIS, 1)])(state, batch).jaxpr)
+
+
+def mean_words(sizes: argparse.Namespace) -> int:
+    """Return the mean number of words of a benchmark's captions."""
+    return int(np.mean(sizes.words))
+
+
+def step_inputs(
+    config: ConfigDict, devices: int, words: int, regions: int, features: int
+) -> tuple[Method, TrainState, dict]:
+    """Return the method, and shapes of the state and the batches of its step on one device."""
+    method = make_method(make_model(config, VOCABULARY, AXIS), config)
+    own = config.train.batch_size // devices
+
+    def array(*shape: int, kind: str = "float32") -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((own, *shape), kind)
+
+    index = array(kind="int32")
+    pairs = Batch(array(regions, features), index, array(words, kind="int32"), index, index, index)
+    size = config.train.batch_size  # the state of as few training pairs
+    start = partial(initial_state, method, pairs=size)
+    state = jax.eval_shape(start, jax.random.key(0), pairs)
+    return method, state, step_batches(method.streams, lambda: pairs)
+
+
+def operations_of(program: jax.extend.core.Jaxpr) -> float:
+    """Return the floating-point operations of the matrix products of a traced function.
+
+    A loop of known length counts that many times; of the branches of a conditional the largest
+    counts. A loop whose length depends on the data counts once. Those loops are the transport and
+    the gradients of hardest negatives, which are small beside the rest.
+    """
+    return sum(map(_operations, program.eqns), 0.0)
+
+
+def _operations(equation) -> float:
+    name = equation.primitive.name
+    if name == "dot_general":
+        (contracted, _), _ = equation.params["dimension_numbers"]
+        factor = equation.invars[0].aval
+        length = np.prod([factor.shape[axis] for axis in contracted], dtype=float)
+        return 2.0 * equation.outvars[0].aval.size * length
+    inner = [operations_of(program) for program in _programs(equation.params)]
+    if name == "cond":
+        return max(inner)
+    return sum(inner) * (equation.params["length"] if name == "scan" else 1)
+
+
+def _programs(parameters: dict) -> Iterator[jax.extend.core.Jaxpr]:
+    """Yield the functions among the parameters of an operation."""
+    for leaf in jax.tree.leaves(list(parameters.values())):
+        program = getattr(leaf, "jaxpr", leaf)
+        if isinstance(program, jax.extend.core.Jaxpr):
+            yield program
 
 
 if __name__ == "__main__":

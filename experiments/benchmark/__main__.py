@@ -9,8 +9,8 @@ python -m experiments.benchmark --suite=flickr8k --path=DIR --out=runs/benchmark
 A suite is a file in `experiments/benchmark/suites/`. --config and --set FIELD=VALUE replace its
 config and its settings, but not what tells its rows apart; --set seed=7 or mismatch.rate=0.5 is one
 seed or rate for all runs. The runs that are not finished are trained side by side, one on each
-core, in OUT/SUITE/RUN, which is a work directory like any other. The command goes on after any
-stop, skips what is finished, and at the end names the runs that failed. At any time --report
+core, in OUT/SUITE/RUN, which is a work directory like any other. The command continues after any
+stop, skips finished runs, and at the end names the runs that failed. At any time --report
 writes, from the runs that are finished, OUT/SUITE/results.csv with a row for each run, report.md,
 and report.html with figures. --csv keeps the rows in another file, too, where rows of runs that are
 not there any more stay; a run that has a row there is not trained again, so a large suite may be
@@ -26,10 +26,8 @@ from pathlib import Path
 from experiments.benchmark import page, records, tables
 from experiments.benchmark.pool import run_cells
 from experiments.benchmark.suite import Cell, Suite, cells, find_suite, suite_names
-from experiments.csv_rows import write_rows
-from experiments.judging.crossfit import values_of
 from experiments.papers.runs import epoch_records
-from experiments.papers.sweep import add_settings, start
+from experiments.script import add_settings, new_parser, start, values_of, write_rows
 from l2rm_jax import console
 from l2rm_jax.data.files import replace_file
 from l2rm_jax.errors import ConfigError
@@ -38,9 +36,7 @@ FILTERS = ("row", "head", "protocol", "rate", "seed")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("--suite", required=True, help=", ".join(suite_names()))
     parser.add_argument("--path", type=Path, help="directory of the data")
     parser.add_argument("--pretrained", type=Path, help="directory of a pretrained encoder")
@@ -98,7 +94,7 @@ def select(everything: Sequence[Cell], only: dict[str, Sequence | None]) -> list
     """Return the runs that have one of the given values of each property; None allows all.
 
     Raises:
-      ConfigError: no run has a value that is asked for.
+      ConfigError: no run has one of the values.
     """
     chosen = list(everything)
     for name, values in only.items():
@@ -115,7 +111,7 @@ def select(everything: Sequence[Cell], only: dict[str, Sequence | None]) -> list
 
 
 def properties(cell: Cell) -> dict[str, str | float | int]:
-    """What a run can be chosen by."""
+    """Return the properties by which runs are chosen."""
     config = cell.config
     values = cell.row, config.model.head, config.mismatch.protocol, config.mismatch.rate
     return dict(zip(FILTERS, (*values, config.seed), strict=True))

@@ -21,7 +21,7 @@ def rate_figure(records: Sequence[Record], protocol: str, names: Sequence[str]) 
 
     Args:
       records: rows of the finished runs.
-      protocol: the only one that is drawn.
+      protocol: of the drawn runs.
       names: all rows of the report; a row has the same style in all figures.
     """
     values = by_cell([each for each in records if each["protocol"] == protocol], "test_rsum")
@@ -49,8 +49,8 @@ def curve_figure(curves: Curves, protocol: str, rate: str, names: Sequence[str])
 
     Args:
       curves: of all runs; those of linear models, which are fits, are left out.
-      protocol: the only one that is drawn.
-      rate: the only one that is drawn.
+      protocol: of the drawn runs.
+      rate: of the drawn runs.
       names: as in `rate_figure`.
     """
     chosen = {

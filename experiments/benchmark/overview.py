@@ -17,7 +17,7 @@ from experiments.benchmark.tables import (
 )
 
 RECIPE = "recipe linear"
-# A line: the method by itself, and with pairs judged by models that have not seen them.
+# A line: the method alone, and with pairs judged by models that have not seen them.
 LINES: Mapping[str, tuple[str, str]] = {
     "cca": ("cca", "cca weighted"),
     **{method: (method, f"{method} kept") for method in ("triplet", "infonce", "rcl", "crcl")},
@@ -72,7 +72,7 @@ def best_published(records: Sequence[Record]) -> str:
 
 
 def lead_table(records: Sequence[Record]) -> Table:
-    """How far the recipe is ahead of the best published method on the test, both ways.
+    """Return the lead of the recipe over the best published method on the test, both ways.
 
     A line for each protocol and rate. Differences are paired by seed. The records hold runs of the
     recipe and of a published method.

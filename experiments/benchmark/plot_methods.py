@@ -8,7 +8,6 @@ Reads the rows of a benchmark (`experiments.benchmark --csv`), and draws those w
 Where no pair is mismatched, the ceiling is the recipe on all pairs.
 """
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,19 +17,16 @@ from experiments.benchmark.overview import LINES, RECIPE, best_published
 from experiments.benchmark.records import Record, read_records
 from experiments.benchmark.statistics import mean_of
 from experiments.benchmark.tables import by_cell
-from experiments.figure import MARKERS, PALETTE, save
-from experiments.papers.sweep import start
+from experiments.figure import MARKERS, PALETTE, figure_parser, save
+from experiments.script import start
 
 PROTOCOL = "image"
 CEILING, NOTHING_WRONG = "recipe truth", "recipe unjudged"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = figure_parser(__doc__)
     parser.add_argument("rows", type=Path, help="rows of a benchmark")
-    parser.add_argument("--out", required=True, type=Path, help="directory of the figure")
     arguments = parser.parse_args()
     save(plot(read_records(arguments.rows)), arguments.out, "methods", "svg")
 

@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.benchmark.progress import Progress
+from experiments.benchmark.progress import progress_line
 from experiments.benchmark.suite import Cell
+from experiments.script import processor
 from l2rm_jax import console
 from l2rm_jax.run.config_file import check_workdir, write_config
 from l2rm_jax.run.results import RESULTS_FILE, write_json
@@ -24,8 +25,8 @@ COST_FILE = "cost.json"
 LOG_FILE = "train.log"
 POLL_SECONDS = 0.5
 LINE_SECONDS = 60.0  # between two lines of progress
-# What a process does before it becomes a run: on Linux, it keeps to a core, and asks for SIGTERM
-# (15) when its parent is gone (1 is PR_SET_PDEATHSIG).
+# The first steps of a process, before it becomes a run: on Linux, it keeps to a core, and asks for
+# SIGTERM (15) when its parent is gone (1 is PR_SET_PDEATHSIG).
 _LAUNCH = """
 import ctypes, os, sys
 if sys.platform == "linux":
@@ -49,7 +50,7 @@ class _Running(NamedTuple):
 
 
 def run_cells(cells: Sequence[Cell], out: Path, cores: Sequence[int]) -> list[Failure]:
-    """Train what is not finished; a run that fails does not stop the others.
+    """Train the unfinished runs; a run that fails does not stop the others.
 
     Args:
       cells: the runs, the most urgent first.
@@ -61,12 +62,11 @@ def run_cells(cells: Sequence[Cell], out: Path, cores: Sequence[int]) -> list[Fa
 
     Raises:
       ConfigError: a directory holds a run with another config; checked before anything is trained.
-      KeyboardInterrupt: Ctrl-C came; the runs have saved what they had.
+      KeyboardInterrupt: Ctrl-C came; the runs have saved their state.
     """
     for cell in cells:
         check_workdir(out / cell.name, cell.config)
     waiting = [cell for cell in cells if not (out / cell.name / RESULTS_FILE).exists()]
-    progress = Progress(cells, out, len(cores))
     running: list[_Running] = []
     failures: list[Failure] = []
     next_line = time.monotonic()
@@ -80,12 +80,13 @@ def run_cells(cells: Sequence[Cell], out: Path, cores: Sequence[int]) -> list[Fa
                     running.remove(each)
                     failures += ended
             if time.monotonic() >= next_line:
-                console.say(progress.line([each.workdir for each in running]))
+                directories = [each.workdir for each in running]
+                console.say(progress_line(cells, out, directories, len(cores)))
                 next_line = time.monotonic() + LINE_SECONDS
             time.sleep(POLL_SECONDS)
     finally:
         _stop(running)
-    console.say(progress.line([]))
+    console.say(progress_line(cells, out, [], len(cores)))
     return failures
 
 
@@ -109,7 +110,7 @@ def train_command(workdir: Path) -> list[str]:
 
 
 def _ended(each: _Running) -> list[Failure] | None:
-    """None while the run goes on; else its failure, if it failed."""
+    """Return None while the run is alive; else its failure, if it failed."""
     pid, status, usage = os.wait4(each.process.pid, os.WNOHANG)
     if not pid:
         return None
@@ -120,7 +121,7 @@ def _ended(each: _Running) -> list[Failure] | None:
     unit = 1 if platform.system() == "Darwin" else 1024
     write_json(
         each.workdir / COST_FILE,
-        {"peak_bytes": usage.ru_maxrss * unit, "commit": commit(), "machine": machine()},
+        {"peak_bytes": usage.ru_maxrss * unit, "commit": commit(), "machine": processor()},
     )
     return []
 
@@ -138,11 +139,3 @@ def commit() -> str:
     ask = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+"]
     found = subprocess.run(ask, capture_output=True, text=True, check=False)
     return found.stdout.strip()
-
-
-def machine() -> str:
-    """Name of the processor."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()

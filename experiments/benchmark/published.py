@@ -16,7 +16,7 @@ def published_suite(config: str, protocols: Sequence[str], rates: Sequence[float
     """
     rows = {
         "l2rm": Row({"method": "l2rm"}, "loss"),
-        "l2rm crossfit": Row({"method": "l2rm", "split.by": "crossfit"}, "crossfit"),
+        "l2rm crossfit": Row({"method": "l2rm", "split.by": "judgement"}, "crossfit"),
         "rcl": Row({"method": "rcl"}, config=f"{config}:rcl"),
     }
     for method in COMPARED[config]:

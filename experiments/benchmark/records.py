@@ -32,7 +32,7 @@ def finished(suite: Suite, cells: Iterable[Cell], out: Path) -> list[Record]:
 
 
 def make_record(suite: Suite, cell: Cell, workdir: Path) -> Record:
-    """Return the row of a finished run; what is not known stays empty."""
+    """Return the row of a finished run; unknown values stay empty."""
     results = json.loads((workdir / RESULTS_FILE).read_text())
     cost_file = workdir / COST_FILE
     cost = json.loads(cost_file.read_text()) if cost_file.exists() else {}

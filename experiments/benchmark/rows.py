@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from experiments.benchmark.suite import Row
 
-KEPT = {"data.filter": "crossfit", "data.filter_value": 0.5}
+KEPT = {"data.filter": "judgement", "data.filter_value": 0.5}
 SPLITTING = ("l2rm", "rcsl_nc", "decl", "ncr", "bicro", "sps", "cream")
 PUBLISHED = ("rcl", "crcl", *SPLITTING)  # each with its own way to find mismatched pairs
 CLOSED_FORM = ("cca", "cca weighted", "cca rematched")
@@ -28,12 +28,12 @@ def _rows() -> Mapping[str, Row]:
         "infonce rematched": Row({**infonce, "train.draw": "rematched"}, "crossfit"),
         "truth": Row({**infonce, "data.filter": "truth"}, "truth", drops=True),
         "rcl": Row({"method": "rcl"}),
-        # Each schedule starts anew: the last one has as many epochs as the other methods.
+        # Each schedule starts again: the last one has as many epochs as the other methods.
         "crcl": Row({"method": "crcl", "crcl.schedules": (2, 2)}),
     }
     for method in SPLITTING:
         rows[method] = Row({"method": method}, "loss")
-        rows[f"{method} crossfit"] = Row({"method": method, "split.by": "crossfit"}, "crossfit")
+        rows[f"{method} crossfit"] = Row({"method": method, "split.by": "judgement"}, "crossfit")
     rows["l2rm x2"] = Row({"method": "l2rm", "train.networks": 2}, "loss")
     return rows
 

@@ -1,4 +1,4 @@
-"""What a suite trains: rows (a method and how it is used) on grids of head, mismatch and seed."""
+"""Suites: rows (a method and how it is used) on grids of head, mismatch and seed."""
 
 import importlib
 import pkgutil
@@ -52,9 +52,9 @@ class Suite(NamedTuple):
     Attributes:
       config: name of the config that all rows start from.
       rows: rows by name.
-      grids: what is trained; a cell of several grids is trained once.
+      grids: the trained cells; a cell of several grids is trained once.
       settings: config fields that are equal in all rows.
-      epochs: epochs of the warm-up, and after it; None: those of the config.
+      epochs: epochs of the warm-up, and after it; None: as in the config.
       needs_path: whether the data lie in a directory.
       needs_pretrained: whether rows have a pretrained encoder, which lies in a directory.
     """

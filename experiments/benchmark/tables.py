@@ -117,7 +117,7 @@ def directions_table(records: Sequence[Record]) -> Table:
 
 
 def difference_tables(records: Sequence[Record]) -> list[Table]:
-    """How far each row is ahead of the references, with the 95% interval."""
+    """Return the lead of each row over the references, with the 95% interval."""
     tables = []
     for (measure, title), reference in product(MEASURES.items(), REFERENCES):
         found = _differences(by_cell(records, measure), reference)
@@ -143,7 +143,7 @@ def _differences(
 
 
 def split_table(records: Sequence[Record]) -> Table:
-    """How well the last split of a run finds the mismatched pairs."""
+    """Return the quality of the last split of each run's pairs."""
     auroc, precision = (by_cell(records, f"split_{name}") for name in ("auroc", "precision"))
     rows = [
         (*map(Cell, key), _mean(each, ".3f"), _mean(precision.get(key, {}), ".3f"))
@@ -219,7 +219,7 @@ def _rate_table(
       records: they give the order of the rows.
       protocols: of the table; where there are several, columns are named by them too.
       head: of the table; rows that only the linear head has stand in it too.
-      values: what the cells show.
+      values: of the cells.
       column: makes the name and the cells of a column of a name and values.
     """
     own = {record["row"] for record in records if record["head"] == head}

@@ -1,1 +1,1 @@
-"""How well pairs are judged: cross-fitting, audits, intervals."""
+"""Quality of judgements: cross-fitting, audits, intervals."""

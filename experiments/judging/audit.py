@@ -7,8 +7,8 @@ A cell is a kind of caption vectors, a protocol, a rate and a seed. Its rows are
 scores beside it: the plain cosine of the audit's model, its information, LEMoN with the authors'
 fixed settings, and cleanlab if it is installed (pip install 'l2rm_jax[peers]'). --detector=lemon
 adds an audit by the detector of tests/plugins/lemon.py. The truth scores the results. --csv keeps
-the cells that it has, so the command goes on where it stopped. --summary writes means over the
-seeds of what is in it.
+the cells that it has, so the command continues where it stopped. --summary writes their means
+over the seeds.
 
 --text: tfidf (words alone), or minilm, where DIR has train_minilm.npy, sentence vectors of the
 training captions; words are then the second space of captions.
@@ -17,8 +17,6 @@ training captions; words are then the second space of captions.
 --captions: of an image, 5 or 1.
 """
 
-import argparse
-import csv
 import time
 from importlib.util import find_spec
 from itertools import product
@@ -28,13 +26,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from experiments.csv_rows import write_rows
 from experiments.judging.audit_peers import cleanlab_score, lemon_score
-from experiments.judging.crossfit import calibration_error, load_train, make_config, values_of
+from experiments.judging.crossfit import calibration_error, load_train, make_config
 from experiments.judging.mismatches import mismatched
-from experiments.papers.sweep import start
+from experiments.script import new_parser, read_rows, start, values_of, write_rows
+from l2rm_jax.auroc import auroc
 from l2rm_jax.data.vectors import caption_vectors, image_vectors
-from l2rm_jax.evaluation.auroc import auroc
 from l2rm_jax.judging import Judgement, Pairs, judge_pairs, make_detector
 from l2rm_jax.run.config_file import load_config, with_changes
 
@@ -62,7 +59,7 @@ class Vectors(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """What one audit is of; the first columns of its rows."""
+    """Settings of one audit; the first columns of its rows."""
 
     text: str
     captions: int
@@ -72,9 +69,7 @@ class Cell(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("--path", required=True, type=Path, help="directory of the data")
     parser.add_argument("--text", type=values_of(str), default=["tfidf"])
     parser.add_argument("--captions", type=values_of(int), default=[5])
@@ -102,14 +97,6 @@ def main() -> None:
         rows += measure(cell, vectors, flags.top, flags.peers, flags.detector)
         write_rows(flags.csv, rows)
         print(*rows[-1].values(), flush=True)
-
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Return the rows that are there, as texts."""
-    if not path.is_file():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def summary(rows: list[dict[str, str]]) -> list[dict[str, Any]]:
@@ -199,7 +186,7 @@ def doubt(judgement: Judgement) -> Int[np.ndarray, " pairs"]:
 
 
 def ranked(score: Float[np.ndarray, " pairs"], wrong: Bool[np.ndarray, " pairs"]) -> dict[str, Any]:
-    """How well a score orders the pairs; empty where all are matched."""
+    """Return how well a score orders the pairs; empty where all are matched."""
     if not wrong.any():
         return dict.fromkeys(("auroc", "average_precision", "precision", "false_positives"))
     order = np.argsort(-score, kind="stable")
@@ -233,12 +220,12 @@ def judged(found: Judgement, wrong: Bool[np.ndarray, " pairs"]) -> dict[str, Any
 def proposed(
     found: Judgement, wrong: Bool[np.ndarray, " pairs"], own: np.ndarray
 ) -> dict[str, Any]:
-    """How often a caption's own image is the one for which it is proposed first.
+    """Return how often a caption is proposed first for its own image.
 
-    Of the mismatched captions that are doubted, and of the quarter with the highest probability.
+    Of the mismatched captions that are suspicious, and of the quarter with the highest probability.
     """
-    doubted = np.flatnonzero((found.posterior > 0.5) & wrong)
-    if not len(doubted) or not found.proposal.shape[1]:
+    suspicious = np.flatnonzero((found.posterior > 0.5) & wrong)
+    if not len(suspicious) or not found.proposal.shape[1]:
         return {"proposal_first": None, "proposal_quarter": None}
     best = np.full(len(wrong), -1)
     value = np.zeros(len(wrong))
@@ -249,8 +236,8 @@ def proposed(
         better = probability[order] > value[caption[order]]
         order = order[better]
         best[caption[order]], value[caption[order]] = found.image[order], probability[order]
-    right = best[doubted] == own[doubted]
-    surest = np.argsort(-value[doubted], kind="stable")[: len(doubted) // 4]
+    right = best[suspicious] == own[suspicious]
+    surest = np.argsort(-value[suspicious], kind="stable")[: len(suspicious) // 4]
     return {
         "proposal_first": _number(right.mean()),
         "proposal_quarter": _number(right[surest].mean()),

@@ -21,8 +21,8 @@ def lemon_score(
     """Return LEMoN's score with its fixed settings; the higher, the worse the pair.
 
     The distance of a pair, plus the mean distance of its caption to the captions of near images,
-    plus that of its image to the images of near captions. Neighbours count the less, the farther
-    they are and the worse they are matched themselves.
+    plus the distance of its image to the images of near captions. Neighbours count the less, the
+    farther they are and the worse they are matched themselves.
 
     References:
         Zhang et al., LEMoN: Label Error Detection using Multimodal Neighbors, ICML 2025.

@@ -1,25 +1,23 @@
-"""How often an audit's bounds hold the truth, where captions were swapped among similar images.
+"""Measure how often an audit's bounds hold the truth, with swaps among similar images too.
 
 python -m experiments.judging.bound --path=DIR --csv=near_bound.csv --summary=near_bound_summary.csv
 
 66 audits of Flickr8k, whose DIR has train_minilm.npy: other images for each seed, one or five
 captions each, mismatched by four protocols (`experiments.judging.mismatches`). The bounds are the
 low end of the rate's interval and `Judgement.at_most`. --csv keeps the audits that it has, so the
-command goes on where it stopped. --summary has a row for each protocol: the share of audits whose
+command continues where it stopped. --summary has a row for each protocol: the share of audits whose
 interval of the rate, and whose bounds, hold the truth, and means. Without --path it audits nothing.
 """
 
-import argparse
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from experiments.csv_rows import write_rows
-from experiments.judging.audit import Vectors, load_vectors, read_rows
+from experiments.judging.audit import Vectors, load_vectors
 from experiments.judging.mismatches import mismatched
-from experiments.papers.sweep import start
+from experiments.script import new_parser, read_rows, start, write_rows
 from l2rm_jax.judging import Judgement, Pairs, judge_pairs
 
 PROTOCOLS = "image", "caption", "noun", "hard"
@@ -31,7 +29,7 @@ CLEAN = "none"
 
 
 class Cell(NamedTuple):
-    """What one audit is of; the first columns of its row."""
+    """Settings of one audit; the first columns of its row."""
 
     images: int
     captions: int
@@ -41,9 +39,7 @@ class Cell(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("--path", type=Path, help="directory of Flickr8k")
     parser.add_argument("--csv", required=True, type=Path, help="rows, kept and added to")
     parser.add_argument("--summary", type=Path, help="also a row for each protocol")

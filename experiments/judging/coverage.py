@@ -1,22 +1,20 @@
-"""How often the interval of the rate holds the truth, on pairs of a Gaussian space plus noise.
+"""Measure how often the rate's interval holds the truth, on pairs of a Gaussian space plus noise.
 
 python -m experiments.judging.coverage --path=DIR --csv=coverage.csv
 
 Sets differ in size, in the number of shared directions, in noise and in the share of mismatched
 pairs; one caption an image. --path adds the first 300 and 600 images of Flickr8k, five captions
 each, at several rates. Each set is judged by linear models. --csv keeps the sets that it has, so
-the command goes on where it stopped. The last lines say how many intervals hold the truth.
+the command continues where it stopped. The last lines say how many intervals hold the truth.
 """
 
-import argparse
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 
-from experiments.csv_rows import write_rows
-from experiments.judging.audit import read_rows
 from experiments.judging.crossfit import load_train, make_config
+from experiments.script import new_parser, read_rows, write_rows
 from l2rm_jax.judging import Pairs, judge_pairs
 from l2rm_jax.run.judged_pairs import judged_pairs
 
@@ -34,9 +32,7 @@ SWAPPED = *product(("image", "caption"), (0.2, 0.4), (0, 1)), ("image", 0.0, 0)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("--sets", type=int, default=SETS)
     parser.add_argument("--path", type=Path, help="directory of Flickr8k")
     parser.add_argument("--csv", required=True, type=Path, help="rows, kept and added to")

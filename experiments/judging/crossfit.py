@@ -7,17 +7,15 @@ python -m experiments.judging.crossfit --path=DIR --rate=0,0.4,0.6,0.8 --protoco
 Captions of the first --images training images are swapped by the library's protocols, with --seed
 as mismatch.seed. The linear detector then judges every pair without the truth, which only scores
 the result. With --in_sample, one model that has seen all pairs judges them instead, for comparison.
---json writes the last judgement, --csv a row for each.
+--csv writes a row for each judgement.
 
-With --detector=METHOD-HEAD, trained models judge in place of the linear detector: one for each of
---folds folds, of --epochs epochs. They are kept in --workdir, and continue if stopped. What a
-judgement does for training is measured by `experiments.benchmark`.
+With --detector=METHOD-HEAD, trained models judge instead of the linear detector: one for each of
+--folds folds, of --epochs epochs. They are kept in --workdir, and continue if stopped.
+`experiments.benchmark` measures the effect of a judgement on training.
 """
 
-import argparse
-import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -26,12 +24,12 @@ import numpy as np
 from jaxtyping import Bool, Float
 from ml_collections import ConfigDict
 
-from experiments.csv_rows import write_rows
-from experiments.papers.sweep import run_name, start
+from experiments.papers.sweep import run_name
+from experiments.script import new_parser, start, values_of, write_rows
+from l2rm_jax.auroc import auroc
 from l2rm_jax.data import PairDataset, load_data
 from l2rm_jax.devices.parallel import Replicas
-from l2rm_jax.evaluation.auroc import auroc
-from l2rm_jax.judging import Judgement, Model, Scorer, Task, judge_pairs
+from l2rm_jax.judging import FoldTask, Judgement, Model, Scorer, judge_pairs
 from l2rm_jax.judging.linear import cca_similarity, fit_weighted
 from l2rm_jax.run.config_file import load_config, with_changes
 from l2rm_jax.run.detector import open_detector
@@ -45,9 +43,7 @@ DEV_IMAGES = 200  # as in the tables of Flickr8k
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("--path", required=True, type=Path, help="directory of the data")
     parser.add_argument("--images", type=int, default=2000, help="training images, 0 = all")
     parser.add_argument("--protocol", type=values_of(str), default=["image"])
@@ -58,7 +54,6 @@ def main() -> None:
     parser.add_argument("--folds", type=int, default=FOLDS, help="of --detector")
     parser.add_argument("--epochs", type=int, default=10, help="of --detector, after no warm-up")
     parser.add_argument("--workdir", type=Path, default=Path("runs/crossfit"), help="of --detector")
-    parser.add_argument("--json", type=Path, help="write the last result")
     parser.add_argument("--csv", type=Path, help="write all results")
     flags = parser.parse_args()
     if flags.detector and flags.in_sample:
@@ -83,8 +78,6 @@ def main() -> None:
         row = (described | result).items()
         rows.append({name: f"{x:.4g}" if isinstance(x, float) else x for name, x in row})
         print(*(f"{name} {x}" for name, x in rows[-1].items()))
-    if flags.json:
-        flags.json.write_text(json.dumps(result))
     if flags.csv:
         write_rows(flags.csv, rows)
 
@@ -134,7 +127,7 @@ def judge_by_detector(out: Path, config: ConfigDict, _: PairDataset) -> Judgemen
 def judge_in_sample(config: ConfigDict, train: PairDataset) -> Judgement:
     """Judge the pairs by a CCA that was fitted to all of them, which judging never does."""
 
-    def detect(task: Task) -> Scorer:
+    def detect(task: FoldTask) -> Scorer:
         images, captions, stored, *_ = task.pairs
         model = fit_weighted(images, captions, stored, np.ones(len(stored), np.float32))
         similarity = cca_similarity(model, images, captions)
@@ -185,11 +178,6 @@ def calibration_error(
     bins = np.minimum((posterior * ECE_BINS).astype(int), ECE_BINS - 1)
     gaps = np.bincount(bins, posterior - mismatched, ECE_BINS)
     return float(np.abs(gaps).sum() / len(posterior))
-
-
-def values_of(kind: Callable) -> Callable[[str], Sequence]:
-    """Return a function that reads values between commas."""
-    return lambda text: [kind(value) for value in text.split(",")]
 
 
 if __name__ == "__main__":

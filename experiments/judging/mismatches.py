@@ -37,7 +37,7 @@ def mismatched(
 
     Args:
       protocol: `image`, `caption`, `mixed`, `hard` or `noun`.
-      rate: share of the captions that is asked for.
+      rate: share of the captions to mismatch.
       seed: seed of the draws.
       own: image that each caption was written for.
       captions: their vectors; `hard` compares them.

@@ -1,1 +1,1 @@
-"""What a program needs of a machine: operations, memory, predicted times."""
+"""Memory and compilation of programs, on this machine and on absent ones."""

@@ -15,10 +15,12 @@ hardest negatives) counts once. Nothing is run, so this is not a measurement. Fo
 products are those of cuBLAS, because other kernels would have to be tried on a GPU.
 """
 
+import argparse
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
@@ -26,15 +28,16 @@ import jax
 from jax.experimental import topologies
 from ml_collections import ConfigDict
 
+from experiments.bench.step import step_inputs
 from experiments.machines.hlo import estimated_cycles
 from experiments.machines.known import MACHINES, Machine
-from experiments.machines.scaling import config_of, machines_of, parser
-from experiments.machines.work import step_inputs
-from experiments.papers.sweep import start, with_changes
+from experiments.papers.sweep import load_config, with_changes
+from experiments.script import add_settings, new_parser, start, values_of
 from l2rm_jax.devices.parallel import Replicas, matmul_precision
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods.base import skip_non_finite
 
+CONFIG = Path(__file__).parents[2] / "configs" / "coco.py"
 # H200: NVIDIA's data sheet and CUDA's limits for Hopper, in the format that XLA reads.
 HOPPER = """
 gpu_device_info {{
@@ -76,12 +79,14 @@ class Compiled(NamedTuple):
 
 
 def main() -> None:
-    flags = parser(__doc__).parse_args()
+    flags = parse_arguments()
     _use_cpu_only()
-    config = config_of(flags)
+    config = with_changes(load_config(flags.config), flags.set)
+    sizes = f"{config.model.embed_dim}/{config.model.sim_dim}"
+    print(f"{config.method}, {config.model.head}, {sizes}, {config.precision}")
     shapes = flags.words, flags.regions, flags.features
     print("machine  devices  batch  given GiB  working GiB  of GiB  compiled in s  expected ms")
-    for name in machines_of(flags):
+    for name in [flags.machine] if flags.machine else MACHINES:
         machine = MACHINES[name]
         for count in flags.devices or [machine.devices]:
             devices = absent_devices(machine, count)
@@ -92,6 +97,21 @@ def main() -> None:
                     continue
                 sized = with_changes(config, {"train.batch_size": batch})
                 print(f"{start_of_row}  {_row(sized, machine, devices, shapes)}", flush=True)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = new_parser(__doc__)
+    parser.add_argument("--config", default=str(CONFIG), help="FILE.py or FILE.py:VARIANT")
+    parser.add_argument("--machine", choices=MACHINES, help="default: all, each with its own size")
+    parser.add_argument("--devices", type=values_of(int), help="numbers of devices")
+    parser.add_argument(
+        "--batch", type=values_of(int), default=[512, 1024, 2048, 4096], help="pairs on all devices"
+    )
+    parser.add_argument("--words", type=int, default=16, help="words per caption")
+    parser.add_argument("--regions", type=int, default=36, help="regions per image")
+    parser.add_argument("--features", type=int, default=2048, help="features per region")
+    add_settings(parser, "set")
+    return parser.parse_args()
 
 
 def _use_cpu_only() -> None:

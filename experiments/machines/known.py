@@ -9,24 +9,19 @@ class Machine(NamedTuple):
     platform: str
     kind: str  # part of the name that JAX gives the device
     devices: int  # how many, unless told otherwise
-    peak: dict[str, float]  # floating-point operations per second, by precision
-    link: float  # bytes per second that a device receives from the others
     memory: float  # bytes that a program may use
     clock: float | None = None  # cycles per second; None if the compiler estimates no cycles
 
 
-# Sources: cloud.google.com/tpu/docs/v5e (1600 Gbit/s between chips) and NVIDIA's data sheet of the
-# H200 (bfloat16 without sparsity, NVLink in one direction).
-# float32: a TPU computes such a product as six bfloat16 products, a GPU outside its tensor cores.
+# Sources: cloud.google.com/tpu/docs/v5e and NVIDIA's data sheet of the H200.
 # Memory: the TPU compiler leaves 15.75 of 16 GiB to a program; JAX takes 3/4 of a GPU's memory.
-# Clock: the peak of a v5e divided by the operations of its four 128 x 128 units in one cycle.
+# Clock: the peak of a v5e, 197 TFLOP/s, divided by the operations of its four 128 x 128 units in
+# one cycle.
 MACHINES = {
     "v5e": Machine(
         platform="tpu",
         kind="TPU v5 lite",
         devices=256,
-        peak={"float32": 197e12 / 6, "bfloat16": 197e12},
-        link=200e9,
         memory=15.75 * 2**30,
         clock=197e12 / (4 * 128 * 128 * 2),
     ),
@@ -34,8 +29,6 @@ MACHINES = {
         platform="gpu",
         kind="H200",
         devices=8,
-        peak={"float32": 67e12, "bfloat16": 989e12},
-        link=450e9,
         memory=0.75 * 141e9,
     ),
 }

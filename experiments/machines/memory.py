@@ -7,7 +7,6 @@ memory is needed. The huge file is sparse: it takes no room on the disk and read
 Linux only; takes some minutes.
 """
 
-import argparse
 import os
 import subprocess
 import sys
@@ -16,6 +15,9 @@ import time
 from pathlib import Path
 
 import numpy as np
+
+from experiments.bench.measure import memory_kib
+from experiments.script import new_parser
 
 ROW = (64, 32768)  # regions x features of an image: large, so that few images make a huge file
 ROW_BYTES = 4 * ROW[0] * ROW[1]  # 8 MiB
@@ -27,7 +29,15 @@ SETTINGS = (
 
 
 def main() -> None:
-    arguments = parse()
+    parser = new_parser(__doc__)
+    ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    parser.add_argument("--small", type=float, default=1.0, help="GB of the small file")
+    parser.add_argument(
+        "--large", type=float, default=10 * ram, help="GB of the large file (10 x the RAM)"
+    )
+    parser.add_argument("--steps", type=int, default=20, help="training steps on each")
+    parser.add_argument("--dir", help="directory for the temporary files (default: the system's)")
+    arguments = parser.parse_args()
     peaks = []
     print("features GB   images   steps   peak anonymous MiB   peak file pages MiB")
     for gigabytes in (arguments.small, arguments.large):
@@ -43,20 +53,6 @@ def main() -> None:
             flush=True,
         )
     print(f"anonymous memory, large to small: {peaks[1] / peaks[0]:.3f}")
-
-
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-    parser.add_argument("--small", type=float, default=1.0, help="GB of the small file")
-    parser.add_argument(
-        "--large", type=float, default=10 * ram, help="GB of the large file (10 x the RAM)"
-    )
-    parser.add_argument("--steps", type=int, default=20, help="training steps on each")
-    parser.add_argument("--dir", help="directory for the temporary files (default: the system's)")
-    return parser.parse_args()
 
 
 def uneven(images: int) -> int:
@@ -93,10 +89,8 @@ def train(directory: Path, steps: int) -> dict[str, int]:
             if process.poll() is not None:
                 output.seek(0)
                 sys.exit(f"the run ended too early:\n{output.read()}")
-            for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
-                name, _, value = line.partition(":")
-                if name in peaks:
-                    peaks[name] = max(peaks[name], int(value.split()[0]))
+            for name in peaks:
+                peaks[name] = max(peaks[name], memory_kib(process.pid, name))
             time.sleep(0.05)
     finally:
         process.terminate()

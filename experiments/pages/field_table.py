@@ -6,7 +6,6 @@ python -m experiments.pages.field_table --check    # exit with status 1 if the p
 Each field makes a row: its name, its default and its meaning.
 """
 
-import argparse
 import json
 import re
 import sys
@@ -14,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from experiments.script import new_parser
 from l2rm_jax.config import FIELDS, SECTIONS
 from l2rm_jax.config.field import Field
 from l2rm_jax.errors import DataError
@@ -24,9 +24,7 @@ START, END = "<!-- fields -->", "<!-- end fields -->"
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args(arguments).check
     page = PAGE.read_text()
@@ -53,11 +51,11 @@ def updated(page: str, table: str) -> str:
 
 
 def markdown(fields: Mapping[str, Field], sections: Mapping[str, str]) -> str:
-    """A heading, what the section is about and a table for each section of the config."""
+    """Return a heading, a description and a table for each section of the config."""
     lines = []
     for section, about in sections.items():
         rows = {name: each for name, each in fields.items() if name.rpartition(".")[0] == section}
-        lines += [f"### {f'`{section}`' if section else 'Of the run as a whole'}", ""]
+        lines += [f"### {f'`{section}`' if section else 'General'}", ""]
         if about:
             lines += [escaped(about), ""]
         if rows:

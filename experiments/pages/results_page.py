@@ -11,16 +11,16 @@ In a page, the lines between these two marks are replaced by the CSV as a Markdo
 
 The path is relative to `experiments/`, whatever directory the page is in. The first row of a CSV
 holds the column names. With `results/NAME.csv, TITLE`, the CSV holds runs of the benchmark, a row
-each, and the table is the one that its report has under that title.
+each, and the table is its report's table of that title.
 """
 
-import argparse
 import csv
 import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.script import new_parser
 from l2rm_jax.errors import DataError
 
 ROOT = Path(__file__).parents[2]
@@ -48,9 +48,7 @@ BLOCK = re.compile(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("pages", nargs="*", type=Path, help="Markdown files (default: all)")
     parser.add_argument("--check", action="store_true", help="write nothing")
     options = parser.parse_args(arguments)

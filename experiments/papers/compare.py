@@ -11,27 +11,19 @@ are sorted by the best validation rSum. A run that is not finished shows how far
 validation so far. If a directory cannot be read, the last lines name it and the exit status is 1.
 """
 
-import argparse
 import sys
-import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
-from experiments.csv_rows import write_rows
+from experiments.benchmark.tables import Cell, Table, markdown_table
 from experiments.papers.groups import Group, group_runs, notes
 from experiments.papers.runs import RECALLS, Run, find_runs, read_run
-from experiments.papers.sweep import start
+from experiments.script import new_parser, start, write_rows
 from l2rm_jax.errors import ConfigError, L2RMError
-
-WIDTH = 100  # characters of a line
-VALUE_WIDTH = 20  # characters of a config value, unless it takes more to tell two values apart
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("runs", nargs="+", type=Path, metavar="DIR", help="runs, or above them")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the rows as CSV")
     parser.add_argument("--figure", type=Path, metavar="FILE", help="draw the curves: .png or .svg")
@@ -44,7 +36,7 @@ def main(arguments: list[str] | None = None) -> None:
     runs, unread = read_runs(options.runs)
     if runs:
         groups = group_runs(runs)
-        print("\n".join([*table(groups), *map(wrapped, notes(groups))]))
+        print("\n".join([table(groups), *notes(groups)]))
         if options.csv:
             write_csv(groups, options.csv)
         if options.figure:
@@ -77,92 +69,25 @@ def read_runs(directories: Iterable[Path]) -> tuple[list[Run], list[str]]:
     return runs, unread
 
 
-class Column(NamedTuple):
-    """A column: two lines of heading, and a cell for each row."""
-
-    heading: tuple[str, str]
-    cells: list[str]
-
-    @property
-    def width(self) -> int:
-        return max(map(len, [*self.heading, *self.cells]))
-
-
-def table(groups: Sequence[Group]) -> list[str]:
-    """Return the lines of the table, of at most `WIDTH` characters.
-
-    Fields that do not fit beside the results, the widest first, follow below by number of row.
-    """
-    number = Column(("", ""), [str(row) for row in range(1, 1 + len(groups))])
-    fields = {
-        key: field_column(key, [group.fields[key] for group in groups]) for key in groups[0].fields
-    }
-    results = result_columns(groups)
-
-    def width() -> int:
-        return sum(2 + column.width for column in (number, *fields.values(), *results)) - 2
-
-    while width() > WIDTH and fields:
-        del fields[max(fields, key=lambda key: fields[key].width)]
-    below = [key for key in groups[0].fields if key not in fields]
-    columns = [(column, str.ljust) for column in (number, *fields.values())]
-    columns += [(column, str.rjust) for column in results]
-    lines = [
-        "  ".join(
-            align([*column.heading, *column.cells][line], column.width) for column, align in columns
-        ).rstrip()
-        for line in range(2 + len(groups))
-    ]
-    for row, group in enumerate(groups, 1) if below else ():
-        lines.append(wrapped(f"{row}: " + ", ".join(f"{key} {group.fields[key]}" for key in below)))
-    return lines
-
-
-def field_column(key: str, values: Sequence[str]) -> Column:
-    """Return the column of a config field: its section stands above its name."""
-    section, dot, name = key.rpartition(".")
-    return Column((section + dot, name), shortened(values))
-
-
-def shortened(values: Sequence[str]) -> list[str]:
-    """Cut the middle out of long values, so far that different ones stay different."""
-    for room in range(VALUE_WIDTH, max(map(len, values))):
-        begin = room // 3
-        short = [
-            text if len(text) <= room else f"{text[:begin]}…{text[begin + 1 - room :]}"
-            for text in values
-        ]
-        if len(set(short)) == len(set(values)):
-            return short
-    return list(values)
-
-
-def result_columns(groups: Sequence[Group]) -> list[Column]:
-    """Return the columns of seeds, validation, test and seconds."""
-    columns = [Column(("", "seeds"), [group.seeds for group in groups])]
-    if any(group.mismatches > 1 for group in groups):
-        counts = [str(group.mismatches) for group in groups]
-        columns.append(Column(("mismatch", "seeds"), counts))
-    shown = {
-        ("validation", "rSum"): [spread(group.numbers["dev_rsum"]) for group in groups],
-        ("test", "rSum"): [spread(group.numbers["rsum"]) or group.progress for group in groups],
-        ("i2t", "R@1"): [spread(group.numbers["i2t_r1"]) for group in groups],
-        ("t2i", "R@1"): [spread(group.numbers["t2i_r1"]) for group in groups],
-        ("", "seconds"): [spread(group.numbers["seconds"][:1], ".0f") for group in groups],
-    }
-    return columns + [Column(heading, cells) for heading, cells in shown.items()]
+def table(groups: Sequence[Group]) -> str:
+    """Return a Markdown table with a row for each group: fields, seeds, means, seconds."""
+    has_mismatches = any(group.mismatches > 1 for group in groups)
+    columns = ["", *groups[0].fields, "seeds", *(["mismatch seeds"] if has_mismatches else [])]
+    columns += ["validation rSum", "test rSum", "i2t R@1", "t2i R@1", "seconds"]
+    rows = []
+    for number, group in enumerate(groups, 1):
+        cells = [str(number), *group.fields.values(), group.seeds]
+        cells += [str(group.mismatches)] if has_mismatches else []
+        test = spread(group.numbers["rsum"]) or group.progress
+        recalls = [spread(group.numbers[name]) for name in ("i2t_r1", "t2i_r1")]
+        seconds = spread(group.numbers["seconds"][:1], ".0f")
+        rows.append([*cells, spread(group.numbers["dev_rsum"]), test, *recalls, seconds])
+    return markdown_table(Table("", columns, [[Cell(cell) for cell in row] for row in rows]))
 
 
 def spread(numbers: Sequence[float], form: str = ".1f") -> str:
     """Return `mean ±deviation`; the mean alone where no deviation is known, or nothing."""
     return " ±".join(f"{number:{form}}" for number in numbers)
-
-
-def wrapped(text: str) -> str:
-    """Break a text into lines of at most `WIDTH` characters."""
-    # A path stays in one piece, so that it can be copied.
-    whole = {"break_long_words": False, "break_on_hyphens": False}
-    return textwrap.fill(text, WIDTH, subsequent_indent="  ", **whole)
 
 
 def write_csv(groups: Sequence[Group], path: Path) -> None:

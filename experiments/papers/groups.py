@@ -9,15 +9,15 @@ from experiments.benchmark.statistics import mean_of
 from experiments.papers.runs import RECALLS, SEEDS, Run, differing_fields, seeds
 from l2rm_jax.config import flat
 
-# Fields that change what a run keeps, its speed or its memory, but no result.
+# Fields that change the files of a run, its speed or its memory, but no result.
 WITHOUT_EFFECT = (
     "model.chunk", "evaluation.batch_size",
     "train.checkpoint_steps", "train.log_steps", "train.tensorboard",
 )  # fmt: skip
 # Runs that differ in one of these were tested, or validated, on other pairs or by another protocol.
 TESTED_ON = (
-    "data.name", "data.path", "data.layout", "data.features", "data.max_frames", "data.test_split",
-    "data.scenes_seed", "data.scenes_test", "mismatch.protocol", "evaluation.protocol",
+    "data.name", "data.path", "data.test_split", "data.scenes_seed", "data.scenes_test",
+    "mismatch.protocol", "evaluation.protocol",
 )  # fmt: skip
 VALIDATED_ON = ("data.dev_images", "data.scenes_dev")
 RECORDED = ("test images", "device")  # facts that the results hold; columns where runs differ
@@ -116,7 +116,7 @@ def _mean_and_deviation(values: Sequence[float]) -> list[float]:
 
 
 def notes(groups: Sequence[Group]) -> list[str]:
-    """Return what the table does not say: what cannot be compared, repeats, unfinished runs."""
+    """Return notes on rows that cannot be compared, on repeats and on unfinished runs."""
     fields = groups[0].fields
     lines = []
     if tested := [key for key in (*TESTED_ON, "test images") if key in fields]:

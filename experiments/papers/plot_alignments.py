@@ -7,24 +7,16 @@ is normalised as in the rematching loss and sorted; the figure shows the mean of
 image counts as transported if more than half of its mass moves.
 """
 
-import argparse
-from pathlib import Path
-
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.figure import PALETTE, save, title
+from experiments.figure import PALETTE, figure_parser, save, title
 from experiments.papers.rematching import Rematched, rematch
-from experiments.papers.sweep import start
+from experiments.script import start
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("workdir", type=Path, help="a finished run")
-    parser.add_argument("--out", required=True, type=Path, help="directory of the figure")
-    arguments = parser.parse_args()
+    arguments = figure_parser(__doc__, "a finished run").parse_args()
     save(plot(rematch(arguments.workdir)), arguments.out, "alignments")
 
 

@@ -8,7 +8,6 @@ Trains or continues the run in --workdir. After every epoch, the learned cost of
 The figure shows the first epoch, the end of the warm-up, the middle of the rest and the last epoch.
 """
 
-import argparse
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -18,37 +17,36 @@ import numpy as np
 from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
-from experiments.figure import MATCHED, MISMATCHED, save, title
-from experiments.papers.sweep import add_settings, load_config, start
-from l2rm_jax.errors import ConfigError, DataError
+from experiments.figure import (
+    MATCHED,
+    MISMATCHED,
+    config_of,
+    read_epochs,
+    save,
+    title,
+    train_watched,
+    watched_parser,
+    write_epoch,
+)
+from experiments.script import start
+from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import base
 from l2rm_jax.methods.cost import cost
-from l2rm_jax.run.config_file import check_workdir, with_changes
 from l2rm_jax.run.run import Run
-from l2rm_jax.train import train
 
 BINS = 60
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--config", required=True, help="FILE.py or FILE.py:VARIANT")
-    parser.add_argument("--workdir", required=True, type=Path, help="directory of the run")
-    parser.add_argument("--out", required=True, type=Path, help="directory of the figure")
-    add_settings(parser, "set")
-    arguments = parser.parse_args()
-    config = with_changes(load_config(arguments.config), arguments.set)
+    flags = watched_parser(__doc__).parse_args()
+    config = config_of(flags)
     if (config.method, config.l2rm.cost) != ("l2rm", "learned"):
         raise ConfigError(
             f"method and l2rm.cost: found {config.method!r} and {config.l2rm.cost!r}, expected "
             "'l2rm' and 'learned'; nothing else learns a cost"
         )
-    check_workdir(arguments.workdir, config)
-    if not (arguments.workdir / "results.json").exists():
-        train(config, arguments.workdir, on_epoch=recorder(arguments.workdir))
-    save(plot(config, arguments.workdir), arguments.out, "costs")
+    train_watched(config, flags.workdir, recorder(flags.workdir))
+    save(plot(config, flags.workdir), flags.out, "costs")
 
 
 def recorder(workdir: Path) -> Callable[[Run, int], None]:
@@ -57,9 +55,7 @@ def recorder(workdir: Path) -> Callable[[Run, int], None]:
 
     def record(run: Run, epoch: int) -> None:
         values = run.score_pairs(epoch)(pair_cost(run))
-        file = costs_file(workdir, epoch)
-        file.parent.mkdir(exist_ok=True)
-        np.savez(file, cost=values, matched=run.data.train.matched)
+        write_epoch(workdir, "costs", epoch, cost=values, matched=run.data.train.matched)
 
     return record
 
@@ -70,10 +66,6 @@ def _pair_cost(run: Run) -> Callable:
         return jnp.diagonal(cost(state.own["cost"], base.evaluate(run.model, state, batch)))
 
     return score
-
-
-def costs_file(workdir: Path, epoch: int) -> Path:
-    return workdir / "costs" / f"epoch{epoch}.npz"
 
 
 def phases(warmup: int, epochs: int) -> dict[int, str]:
@@ -94,13 +86,7 @@ def plot(config: ConfigDict, workdir: Path) -> Figure:
       DataError: the costs of an epoch were not written.
     """
     shown = phases(config.train.warmup_epochs, config.train.epochs)
-    for epoch in shown:
-        if not costs_file(workdir, epoch).exists():
-            raise DataError(
-                f"{costs_file(workdir, epoch)}: no such file; the run was trained without this "
-                "script, which writes the costs: use another --workdir"
-            )
-    files = {epoch: np.load(costs_file(workdir, epoch)) for epoch in shown}
+    files = read_epochs(workdir, "costs", shown)
     bins = np.linspace(0, max(file["cost"].max() for file in files.values()), BINS)
     figure = Figure(figsize=(3.4 * len(shown), 3.7))
     figure.suptitle(title(config))

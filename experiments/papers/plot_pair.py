@@ -7,28 +7,28 @@ Of the pairs that the run's best model calls mismatched and transport moves, one
 was written for the picture. The README shows it. Only `scenes` has pictures to show.
 """
 
-import argparse
 import textwrap
-from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from experiments.figure import MATCHED, MISMATCHED, save
+from experiments.figure import (
+    MATCHED,
+    MISMATCHED,
+    figure_parser,
+    save,
+    show_scene,
+    train_pictures,
+)
 from experiments.papers.plot_rematched import transported_pairs
 from experiments.papers.rematching import Rematched, rematch
-from experiments.papers.sweep import start
-from l2rm_jax.data import scenes
+from experiments.script import start
 from l2rm_jax.errors import ConfigError
 
 LINE_WIDTH = 44  # characters
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("workdir", type=Path, help="a finished run on scenes")
-    parser.add_argument("--out", required=True, type=Path, help="directory of the figure")
+    parser = figure_parser(__doc__, "a finished run on scenes")
     parser.add_argument("--number", type=int, default=0, help="which pair, from 0")
     arguments = parser.parse_args()
     save(plot(rematch(arguments.workdir), arguments.number), arguments.out, "pair")
@@ -40,9 +40,7 @@ def plot(rematched: Rematched, number: int = 0) -> Figure:
     Raises:
       ConfigError: the data are not `scenes`, or there are too few such pairs.
     """
-    data = rematched.config.data
-    if data.name != "scenes":
-        raise ConfigError(f"data.name is {data.name!r}: only scenes has pictures to show")
+    pictures = train_pictures(rematched.config)
     train = rematched.train
     own = train.caption_image  # the picture that each caption was written for
     moved = transported_pairs(rematched)
@@ -50,12 +48,9 @@ def plot(rematched: Rematched, number: int = 0) -> Figure:
     if not 0 <= number < len(right):
         raise ConfigError(f"--number: {number}, found {len(right)} pairs with a right new caption")
     pair = right[number]
-    picture = scenes.generate(data.scenes_train, data.scenes_seed, "train").scenes[pair.image]
     figure = Figure(figsize=(6.4, 2.1), dpi=125)
     left, text = figure.subplots(1, 2, width_ratios=[1, 2])
-    left.imshow(scenes.draw(picture))
-    left.set(xticks=[], yticks=[])
-    left.grid(False)
+    show_scene(left, pictures[pair.image])
     text.axis("off")
     for y, label, caption, colour in (
         (0.95, "✗ stored with this picture:", pair.stored, MISMATCHED),

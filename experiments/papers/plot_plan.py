@@ -1,4 +1,4 @@
-"""Which regions of a picture the head `omit` matches each word of a caption with (OMIT Fig. 6).
+"""Draw the regions that the head `omit` matches with each word of a caption (OMIT Fig. 6).
 
 l2rm --config=scenes --config.method=triplet \\
     --config.model.head=omit --config.mismatch.rate=0 --workdir=runs/omit
@@ -10,7 +10,6 @@ object they show, and over the dustbin. The last column is the share of each reg
 caption's dustbin. Only `scenes` has pictures to show.
 """
 
-import argparse
 from pathlib import Path
 
 import flax.linen as nn
@@ -19,8 +18,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
-from experiments.figure import save, title
-from experiments.papers.sweep import start
+from experiments.figure import figure_parser, save, show_scene, title
+from experiments.script import start
 from l2rm_jax.data import scenes
 from l2rm_jax.data.batches import Batch
 from l2rm_jax.devices.parallel import Replicas
@@ -32,11 +31,7 @@ from l2rm_jax.run.opening import open_run
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("workdir", type=Path, help="a finished run on scenes, head omit")
-    parser.add_argument("--out", required=True, type=Path, help="directory of the figure")
+    parser = figure_parser(__doc__, "a finished run on scenes, head omit")
     parser.add_argument("--picture", type=int, default=0, help="row of the test split")
     parser.add_argument("--caption", type=int, default=0, help="caption of the picture, from 0")
     arguments = parser.parse_args()
@@ -113,9 +108,7 @@ def plot(config: ConfigDict, plan: np.ndarray, words: list[str], picture: int) -
     figure = Figure(figsize=(4.2 + 0.42 * len(columns), 5.0))
     figure.suptitle(f"{title(config)}\ntest picture {picture}: the regions that match each word")
     left, right = figure.subplots(1, 2, width_ratios=[3.4, 0.42 * len(columns)])
-    left.imshow(scenes.draw(scene), extent=(0, 1, 1, 0))
-    left.set(xticks=[], yticks=[])
-    left.grid(False)
+    show_scene(left, scene, extent=(0, 1, 1, 0))
     names = [f"{n}: {thing.texture} {thing.colour} {thing.shape}".replace("plain ", "")
              for n, thing in enumerate(scene.things, 1)]  # fmt: skip
     for n, thing in enumerate(scene.things, 1):

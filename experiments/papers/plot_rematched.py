@@ -9,18 +9,23 @@ the examples both pictures are the same; the title says how often that happens a
 pairs. Only `scenes` has pictures to show.
 """
 
-import argparse
 import textwrap
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.figure import MATCHED, MISMATCHED, save, title
+from experiments.figure import (
+    MATCHED,
+    MISMATCHED,
+    figure_parser,
+    save,
+    show_scene,
+    title,
+    train_pictures,
+)
 from experiments.papers.rematching import Rematched, rematch
-from experiments.papers.sweep import start
-from l2rm_jax.data import scenes
+from experiments.script import start
 from l2rm_jax.errors import ConfigError
 
 EXAMPLES = 6
@@ -38,12 +43,7 @@ class Example(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("workdir", type=Path, help="a finished run on scenes")
-    parser.add_argument("--out", required=True, type=Path, help="directory of the figure")
-    arguments = parser.parse_args()
+    arguments = figure_parser(__doc__, "a finished run on scenes").parse_args()
     save(plot(rematch(arguments.workdir)), arguments.out, "rematched")
 
 
@@ -68,9 +68,7 @@ def plot(rematched: Rematched) -> Figure:
     Raises:
       ConfigError: nothing is transported, or the data are not `scenes`.
     """
-    data = rematched.config.data
-    if data.name != "scenes":
-        raise ConfigError(f"data.name is {data.name!r}: only scenes has pictures to show")
+    world = train_pictures(rematched.config)
     pairs = transported_pairs(rematched)
     if not pairs:
         raise ConfigError("no pair had more than half of its mass transported: nothing to show")
@@ -78,7 +76,6 @@ def plot(rematched: Rematched) -> Figure:
     right = [pair for pair in pairs if own[pair.rematched] == pair.image]
     wrong = [pair for pair in pairs if own[pair.rematched] != pair.image]
     shown = _draw(right, wrong, np.random.default_rng(rematched.config.seed))
-    world = scenes.generate(data.scenes_train, data.scenes_seed, "train").scenes
     figure = Figure(figsize=(2.2 * len(shown), 6.6), dpi=100)
     figure.suptitle(
         f"{title(rematched.config)}\n{len(pairs)} transported pairs, {len(right)} of them to a "
@@ -93,8 +90,7 @@ def plot(rematched: Rematched) -> Figure:
             (upper, world[example.image], "stored", example.stored),
             (lower, described, f"rematched, {example.share:.2f}", example.rematched),
         ]:
-            axes.imshow(scenes.draw(scene))
-            axes.set(xticks=[], yticks=[])
+            show_scene(axes, scene)
             mark, colour = MARKS[bool(own[caption] == example.image)]
             text = textwrap.fill(rematched.train.captions[caption], LINE_WIDTH)
             axes.set_xlabel(f"{mark} {name}:\n{text}", color=colour, fontsize=8)

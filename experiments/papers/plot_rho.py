@@ -5,48 +5,67 @@ python -m experiments.papers.sweep --config=scenes:long --out=runs/rho --set mis
 python -m experiments.papers.plot_rho runs/rho/results.csv --out=figures
 """
 
-import argparse
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from experiments.figure import MARKERS, PALETTE, Row, curve, group_rows, read_rows, save, setting
-from experiments.papers.sweep import start
+from experiments.benchmark.statistics import mean_of
+from experiments.figure import MARKERS, PALETTE, figure_parser, save
+from experiments.script import read_rows, start
 from l2rm_jax.errors import DataError
 from l2rm_jax.evaluation.recall import RECALL_AT
 
+RHO = "l2rm.rho"
 DIRECTIONS = {"i2t": "image to text", "t2i": "text to image"}
+Row = dict[str, str]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = figure_parser(__doc__)
     parser.add_argument("results", type=Path, help="results.csv of a sweep over l2rm.rho")
-    parser.add_argument("--out", required=True, type=Path, help="directory of the figure")
     arguments = parser.parse_args()
-    save(plot(read_rows([arguments.results], ["l2rm.rho"])), arguments.out, "rho")
+    rows = read_rows(arguments.results)
+    if not rows or RHO not in rows[0]:
+        raise DataError(
+            f"{arguments.results}: found {len(rows)} rows without the column {RHO}, expected the "
+            "results of a sweep over it"
+        )
+    save(plot(rows), arguments.out, "rho")
 
 
 def plot(rows: list[Row]) -> Figure:
-    """Plot one panel per direction.
+    """Plot one panel per direction: means and standard deviations over seeds.
 
     Raises:
       DataError: the rows differ in more than rho and the seed.
     """
-    settings = group_rows(rows, "data", "method", "head", "protocol", "rate_asked")
-    if len(settings) > 1:
+    names = "method", "data", "head", "protocol", "rate_asked"
+    settings = {tuple(row[name] for name in names) for row in rows}
+    by_rho: dict[float, dict[str, Row]] = {}
+    for row in rows:
+        by_rho.setdefault(float(row[RHO]), {})[row["seed"]] = row
+    if len(settings) > 1 or sum(map(len, by_rho.values())) < len(rows):
         raise DataError(
-            f"found {len(settings)} settings of data, method, head, protocol and rate, expected one"
+            f"found {len(rows)} rows of {len(settings)} settings of {', '.join(names)}, expected "
+            "one setting, and each rho and seed once"
         )
+    [(method, data, head, protocol, rate)] = settings
     figure = Figure(figsize=(8.4, 3.8))
-    method, rate = rows[0]["method"], float(rows[0]["rate_asked"])
-    figure.suptitle(f"{method}, {setting(rows)}, mismatch rate {rate:g}")
+    figure.suptitle(
+        f"{method}, {data}, head {head.upper()}, protocol {protocol}, seeds "
+        f"{', '.join(sorted({row['seed'] for row in rows}, key=int))}, "
+        f"mismatch rate {float(rate):g}"
+    )
     panels = figure.subplots(1, 2, sharey=True)
     for axes, (way, name) in zip(panels, DIRECTIONS.items(), strict=True):
         for k, colour, marker in zip(RECALL_AT, PALETTE, MARKERS, strict=False):
-            x, mean, deviation = curve(rows, "l2rm.rho", f"{way}_r{k}")
-            axes.errorbar(x, mean, deviation, color=colour, marker=marker, label=f"R@{k}")
+            means = [
+                mean_of([float(row[f"{way}_r{k}"]) for row in by_rho[rho].values()])
+                for rho in sorted(by_rho)
+            ]
+            points = [each.mean for each in means], [each.deviation for each in means]
+            style = {"color": colour, "marker": marker, "label": f"R@{k}"}
+            axes.errorbar(sorted(by_rho), *points, **style)
         axes.set(xlabel="rho (transported share)", title=name)
     panels[0].set_ylabel("test recall (%)")
     panels[0].set_ylim(bottom=0)

@@ -15,7 +15,6 @@ first, a middle and the last epoch, and has the three rows of the paper's:
 The paper compares losses: run the command for each, with another --workdir and --out.
 """
 
-import argparse
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -26,15 +25,23 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
-from experiments.figure import MATCHED, MISMATCHED, save, title
-from experiments.papers.sweep import add_settings, load_config, start
+from experiments.figure import (
+    MATCHED,
+    MISMATCHED,
+    config_of,
+    read_epochs,
+    save,
+    title,
+    train_watched,
+    watched_parser,
+    write_epoch,
+)
+from experiments.script import start
 from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.devices import parallel
-from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import base
-from l2rm_jax.run.config_file import check_workdir, with_changes
 from l2rm_jax.run.run import Run
-from l2rm_jax.train import train
 
 BINS = np.linspace(-1, 1, 101)
 KINDS = ("true positives", "false positives", "true negatives", "false negatives")
@@ -43,19 +50,10 @@ ROWS = {"training pairs": KINDS[:2], "training negatives": KINDS[2:], "validatio
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--config", required=True, help="NAME, FILE.py or FILE.py:VARIANT")
-    parser.add_argument("--workdir", required=True, type=Path, help="directory of the run")
-    parser.add_argument("--out", required=True, type=Path, help="directory of the figure")
-    add_settings(parser, "set")
-    arguments = parser.parse_args()
-    config = with_changes(load_config(arguments.config), arguments.set)
-    check_workdir(arguments.workdir, config)
-    if not (arguments.workdir / "results.json").exists():
-        train(config, arguments.workdir, on_epoch=recorder(arguments.workdir))
-    save(plot(config, arguments.workdir), arguments.out, "similarities")
+    flags = watched_parser(__doc__).parse_args()
+    config = config_of(flags)
+    train_watched(config, flags.workdir, recorder(flags.workdir))
+    save(plot(config, flags.workdir), flags.out, "similarities")
 
 
 def recorder(workdir: Path) -> Callable[[Run, int], None]:
@@ -70,9 +68,7 @@ def recorder(workdir: Path) -> Callable[[Run, int], None]:
         counts = dict(zip(KINDS, _histograms(found["sims"], masks), strict=True))
         sims = np.asarray(run.model.bounded(run.score(run.data.dev)))
         counts |= zip(DEV_KINDS, _histograms(sims, dev_kinds(run.data.dev)), strict=True)
-        file = file_of(workdir, epoch)
-        file.parent.mkdir(exist_ok=True)
-        np.savez(file, **counts)
+        write_epoch(workdir, "similarities", epoch, **counts)
 
     return record
 
@@ -110,39 +106,22 @@ def dev_kinds(pairs: PairDataset) -> list[np.ndarray]:
     return [own, ~own]
 
 
-def file_of(workdir: Path, epoch: int) -> Path:
-    return workdir / "similarities" / f"epoch{epoch}.npz"
-
-
 def plot(config: ConfigDict, workdir: Path) -> Figure:
     """Plot the histograms.
 
     Raises:
-      DataError: the similarities of an epoch, or a kind of them, were not written.
+      DataError: the similarities of an epoch were not written.
     """
     last = config.train.warmup_epochs + config.train.epochs
-    shown = sorted({1, (last + 1) // 2, last})
-    for epoch in shown:
-        file = file_of(workdir, epoch)
-        if not file.exists():
-            raise DataError(
-                f"{file}: no such file; the run was trained without this script, which writes the "
-                "similarities: use another --workdir"
-            )
-        if missing := {*KINDS, *DEV_KINDS} - set(np.load(file).files):
-            raise DataError(
-                f"{file}: has no {' and no '.join(sorted(missing))}, as an older version wrote it: "
-                "use another --workdir"
-            )
+    shown = read_epochs(workdir, "similarities", sorted({1, (last + 1) // 2, last}))
     figure = Figure(figsize=(3.4 * len(shown), 2.5 * len(ROWS)))
     figure.suptitle(title(config))
     panels = figure.subplots(len(ROWS), len(shown), squeeze=False, sharex=True)
-    for column, epoch in zip(panels.T, shown, strict=True):
+    for column, (epoch, counts) in zip(panels.T, shown.items(), strict=True):
         column[0].set_title(f"epoch {epoch}")
         column[-1].set_xlabel("similarity")
-        with np.load(file_of(workdir, epoch)) as counts:
-            for axes, shown_kinds in zip(column, ROWS.values(), strict=True):
-                draw(axes, {kind: counts[kind] for kind in shown_kinds})
+        for axes, shown_kinds in zip(column, ROWS.values(), strict=True):
+            draw(axes, {kind: counts[kind] for kind in shown_kinds})
     for axes, (row, _) in zip(panels[:, 0], ROWS.items(), strict=True):
         axes.set_ylabel(f"{row}:\nshare of the kind")
         axes.legend(fontsize=8)

@@ -1,7 +1,6 @@
 """Run directories as tables read them: finished or not, and grouped over seeds."""
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +10,6 @@ from ml_collections import ConfigDict
 from l2rm_jax.config import flat
 from l2rm_jax.errors import DataError, first_line
 from l2rm_jax.run.config_file import CONFIG_FILE, read_config
-from l2rm_jax.run.log import VALIDATIONS
 
 RECALLS = ("i2t_r1", "i2t_r5", "i2t_r10", "t2i_r1", "t2i_r5", "t2i_r10", "rsum")
 SEEDS = ("seed", "mismatch.seed")  # runs that differ only in these may be averaged
@@ -23,7 +21,7 @@ class Run(NamedTuple):
     Attributes:
       workdir: its directory.
       config: the config that it was started with.
-      records: validations in order; one for each epoch so far, and one for adopted weights.
+      records: validations in order, one for each epoch so far.
       results: the content of `results.json`; None until all epochs of `config` are done and tested.
     """
 
@@ -31,10 +29,6 @@ class Run(NamedTuple):
     config: ConfigDict
     records: list[dict[str, Any]]
     results: dict[str, Any] | None
-
-    @property
-    def name(self) -> str:
-        return self.workdir.name
 
     @property
     def epochs(self) -> int:
@@ -60,25 +54,12 @@ class Run(NamedTuple):
 def find_runs(directory: Path) -> list[Path]:
     """Return the directories with a config, `directory` and all below it, in order of their names.
 
-    Links to directories are followed, but no directory is read twice.
-
     Raises:
-      DataError: there is no such directory, it holds no run, or a part of it cannot be listed.
+      DataError: there is no such directory, or it holds no run.
     """
     if not directory.is_dir():
         raise DataError(f"{directory}: no such directory, expected a run or a directory of runs")
-
-    def stop(error: OSError) -> None:
-        raise DataError(f"{error.filename}: cannot be listed: {error.strerror}") from error
-
-    runs, seen = [], set()
-    for path, below, files in os.walk(directory, onerror=stop, followlinks=True):
-        if (place := os.path.realpath(path)) in seen:
-            below.clear()
-            continue
-        seen.add(place)
-        below[:] = sorted(set(below) - {"checkpoints"})  # many directories, none of them a run
-        runs += [Path(path)] if CONFIG_FILE in files else []
+    runs = sorted(file.parent for file in directory.rglob(CONFIG_FILE))
     if not runs:
         raise DataError(f"{directory}: no {CONFIG_FILE} there or below, so it holds no run")
     return runs
@@ -99,14 +80,13 @@ def read_run(workdir: Path) -> Run:
 def epoch_records(workdir: Path) -> list[dict[str, Any]]:
     """Return the validations of `metrics.jsonl` without a line that is still being written.
 
-    They are the records of the kinds `VALIDATIONS`; none if the file does not exist yet. Imported
-    weights are of epoch 0.
+    They are the records of the kind `epoch`; none if the file does not exist yet.
 
     Raises:
       DataError: a line is not a record.
     """
-    validations = read_log(workdir, VALIDATIONS)
-    return [{"epoch": 0, **record, "rsum": float(record["rsum"])} for record in validations]
+    validations = read_log(workdir, ("epoch",))
+    return [{**record, "rsum": float(record["rsum"])} for record in validations]
 
 
 def read_log(workdir: Path, kinds: Iterable[str]) -> list[dict[str, Any]]:
@@ -123,7 +103,7 @@ def read_log(workdir: Path, kinds: Iterable[str]) -> list[dict[str, Any]]:
     for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), 1):
         try:
             record = json.loads(line)
-            if record["kind"] in VALIDATIONS:
+            if record["kind"] == "epoch":
                 float(record["rsum"])
             if record["kind"] in kinds:
                 records.append(record)
@@ -159,7 +139,7 @@ def _read_text(path: Path) -> str:
 
 
 def total_epochs(config: ConfigDict) -> int:
-    """Return the number of epochs that a config asks for, those of the warm-up included."""
+    """Return the number of epochs that a config asks for, the warm-up included."""
     return config.train.warmup_epochs + config.train.epochs
 
 

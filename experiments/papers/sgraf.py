@@ -8,10 +8,10 @@ runs are only tested. The last output is the table of each head and of their mea
 written to `sgraf.json`.
 """
 
-import argparse
 from pathlib import Path
 
-from experiments.papers.sweep import add_settings, load_config, run_grid, start
+from experiments.papers.sweep import load_config, run_grid
+from experiments.script import add_settings, new_parser, start
 from l2rm_jax.evaluate import evaluate_runs
 from l2rm_jax.evaluation.recall import recall_table
 from l2rm_jax.run.config_file import with_changes
@@ -19,9 +19,7 @@ from l2rm_jax.run.results import write_json
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("--config", required=True, help="FILE.py or FILE.py:VARIANT")
     parser.add_argument("--workdir", required=True, type=Path, help="directory of the two runs")
     add_settings(parser, "set")

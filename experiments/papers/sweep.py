@@ -12,26 +12,20 @@ last checkpoint. `results.csv` has a row for every finished run under --out, and
 config field in which the runs differ.
 """
 
-import argparse
-import ast
 import gc
 import itertools
 import json
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 from ml_collections import ConfigDict
 
-from experiments.csv_rows import write_rows
 from experiments.papers.runs import RECALLS, differing_fields, epoch_records
-from l2rm_jax.command_line.error_lines import error_lines
+from experiments.script import add_settings, new_parser, start, write_rows
 from l2rm_jax.config import flat
 from l2rm_jax.data import mismatch
-from l2rm_jax.devices.programs import prepare_process
-from l2rm_jax.errors import L2RMError
 from l2rm_jax.run.config_file import check_workdir, load_config, with_changes
 from l2rm_jax.train import train
 
@@ -46,48 +40,13 @@ ALREADY_SHOWN = ("data.name", "method", "model.head", "mismatch.protocol", "mism
 
 
 def main() -> None:
-    arguments = parse_arguments(__doc__)
-    config = load_config(arguments.config)
-    run_grid(grid(config, arguments.vary, arguments.set), arguments.out)
-
-
-def parse_arguments(description: str) -> argparse.Namespace:
-    """Parse the command line of a sweep: `config`, `out`, `vary`, `set`."""
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("--config", required=True, help="FILE.py or FILE.py:VARIANT")
     parser.add_argument("--out", required=True, type=Path, help="directory of the sweep")
     add_settings(parser, "vary", "set")
-    return parser.parse_args()
-
-
-def add_settings(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Add the flags `--vary KEY=VALUE,VALUE` and `--set KEY=VALUE`, which may be repeated."""
-    forms = {"vary": "KEY=VALUE,VALUE", "set": "KEY=VALUE"}
-    for name in names:
-        parser.add_argument(
-            f"--{name}", action=_Setting, default={}, metavar=forms[name], help="a config field"
-        )
-
-
-class _Setting(argparse.Action):
-    """Collect `KEY=VALUE` as {key: value} and `KEY=VALUE,VALUE` as {key: [values]}."""
-
-    def __call__(self, parser, namespace, text, option_string=None):
-        key, equals, right = text.partition("=")
-        if not equals:
-            parser.error(f"{option_string} {text}: expected {self.metavar}")
-        several = self.dest == "vary"
-        value = [_value(word) for word in right.split(",")] if several else _value(right)
-        setattr(namespace, self.dest, {**getattr(namespace, self.dest), key: value})
-
-
-def _value(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (SyntaxError, ValueError):
-        return text
+    arguments = parser.parse_args()
+    config = load_config(arguments.config)
+    run_grid(grid(config, arguments.vary, arguments.set), arguments.out)
 
 
 def grid(
@@ -174,22 +133,6 @@ def result_row(result: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) 
         **records[-1], **result["versions"], **result, **test, **validation,
         "best_epoch": best["epoch"], "evaluation": evaluation,
     }  # fmt: skip
-
-
-def start(main_function: Callable[[], None], prepare: bool = True) -> None:
-    """Run the `main` of a script and print an error of the library as the command line does.
-
-    Args:
-      main_function: the `main` to run.
-      prepare: whether to keep freed memory and compiled programs, for the next runs of this process
-        and of later ones. A script that runs no program on a device sets it to False.
-    """
-    if prepare:
-        prepare_process()
-    try:
-        main_function()
-    except L2RMError as error:
-        sys.exit(error_lines(error))
 
 
 if __name__ == "__main__":

@@ -8,14 +8,13 @@ training images without any caption. Captions are encoded by a pretrained encode
 such as all-MiniLM-L6-v2, by our own code. Both are float16. A run on vectors takes a minute or two.
 """
 
-import argparse
 import shutil
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float16
 
-from experiments.papers.sweep import start
+from experiments.script import new_parser, start
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data.captions import read_captions
 from l2rm_jax.data.features import RegionFeatures
@@ -24,7 +23,7 @@ from l2rm_jax.data.pieces import Pieces
 from l2rm_jax.data.pretrained import open_pretrained, read_kind
 from l2rm_jax.linear.rows import padded_blocks
 from l2rm_jax.linear.set_features import Pooling, fit_pooling, pooled_vectors
-from l2rm_jax.run.frozen import FrozenCaptions
+from l2rm_jax.run.frozen_encoder import FrozenCaptions
 
 SPLITS = ("train", "dev", "test")
 BLOCK = 256  # images or captions at once
@@ -32,9 +31,7 @@ MOST_TOKENS = 64  # of a caption
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("--path", required=True, type=Path, help="SPLIT_ims.npy and SPLIT_caps.txt")
     parser.add_argument("--encoder", required=True, help="directory of a pretrained encoder")
     parser.add_argument("--out", required=True, type=Path, help="the new directory")

@@ -4,19 +4,16 @@ python -m experiments.papers.vocabulary DIR --out=vocabulary.json
 l2rm --config=flickr8k --data=DIR --config.data.vocabulary=vocabulary.json
 """
 
-import argparse
 from pathlib import Path
 
-from experiments.papers.sweep import start
+from experiments.script import new_parser, start
 from l2rm_jax.config import default
 from l2rm_jax.data.captions import read_captions
 from l2rm_jax.data.text import Vocabulary, tokenize
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = new_parser(__doc__)
     parser.add_argument("path", type=Path, help="directory with train_caps.txt or .tsv")
     parser.add_argument("--out", required=True, type=Path, help="file to write")
     parser.add_argument("--min_count", type=int, default=default().data.min_count)

@@ -1,12 +1,12 @@
-"""Audit: what a person reads of a judgement, and what they decide.
+"""Audit: report a judgement to a person, and read that person's decisions.
 
-* `audit` is the whole of it: `inputs` and `shards` say what is read; `judging` judges it.
-* `outputs` writes the files: the table of pairs (`pairs_table`, with what a run says of them,
-  `of_run`), the table of the user (`kept_table`), `report`, and the page, whose decisions `review`
-  reads.
-* `command` is what `l2rm audit` does; `work` is the directory of an audit in progress.
+* `audit` has the main function: `inputs` and `shards` read the pairs, `judging` judges them.
+* `outputs` writes the files: the table of pairs (`pairs_table`, with columns of a run from
+  `run_columns`), the user's table without suspicious rows (`cleaned_table`), the `report`, and the
+  page, whose decisions `review` reads.
+* `command` implements `l2rm audit`; `work` is the directory of an audit in progress.
 
-May import `run` and what is below it, `train`, and `retriever`, whose pictures it shares.
+May import `run` and the rooms below it, `train`, and `retriever`, for its pictures.
 """
 
 from l2rm_jax.audit.audit import Audit, Settings, audit_pairs

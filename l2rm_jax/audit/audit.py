@@ -1,4 +1,4 @@
-"""The audit: pairs judged, and what a person reads of it."""
+"""Audit: judged pairs with everything that the report shows."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,14 +8,14 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from l2rm_jax.audit.inputs import Inputs, inputs_of_arrays
-from l2rm_jax.audit.of_run import OfRun
 from l2rm_jax.audit.review import Decisions, ReviewedRate, draw_review, reviewed_rate
-from l2rm_jax.executors import HERE, Executor
+from l2rm_jax.audit.run_columns import OfRun
+from l2rm_jax.executors import LOCAL, Executor
 from l2rm_jax.judging import Judgement, judge_pairs
 
 
 class Settings(NamedTuple):
-    """What is shown of an audit: the fields of `config.audit`, and the seed of the review."""
+    """Display settings of an audit: the fields of `config.audit`, and the seed of the review."""
 
     top: int = 5
     gallery: int = 1000
@@ -25,14 +25,14 @@ class Settings(NamedTuple):
 
 
 class Audit(NamedTuple):
-    """What an audit shows.
+    """Contents of the report of an audit.
 
     Attributes:
-      inputs: what was audited.
-      judgement: of the pairs, as it was computed.
-      settings: how it is shown.
-      decisions: what a person has decided; None if nobody has.
-      of_run: what a run says of the pairs; None for data without a run.
+      inputs: the audited pairs.
+      judgement: judgement of the pairs, before any decisions.
+      settings: display settings.
+      decisions: decisions of a reviewer; None without a review.
+      of_run: columns from a run on the pairs; None for data without a run.
     """
 
     inputs: Inputs
@@ -42,11 +42,11 @@ class Audit(NamedTuple):
     of_run: OfRun | None = None
 
     def drawn(self) -> tuple[Int[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-        """The pairs of the blind review, and how many pairs each stands for."""
+        """Return the pairs of the blind review, and how many pairs each represents."""
         return draw_review(self.judgement.posterior, seed=self.settings.seed)
 
     def reviewed(self) -> ReviewedRate | None:
-        """The rate by eye; None where nothing of the review is decided."""
+        """Return the rate by eye; None if no pair of the review is decided."""
         return self.decisions and reviewed_rate(self.decisions, self.drawn()[1])
 
 
@@ -60,28 +60,28 @@ def audit_pairs(
     top: int = 5,
     seed: int = 0,
     keep: Path | None = None,
-    executor: Executor = HERE,
+    executor: Executor = LOCAL,
 ) -> Judgement:
     """Find the mismatched pairs of a data set, estimate how many there are, and propose captions.
 
-    The pairs are judged by linear models that have not seen them (`judge_pairs`). Write what was
-    found to a directory, with a page to look at it, by `l2rm_jax.audit.write_audit`.
+    The pairs are judged by linear models that have not seen them (`judge_pairs`). Use
+    `l2rm_jax.audit.write_audit` to write the results to a directory, with a page to view them.
 
     Args:
       images: [images, di] one vector per image, of any float type; may be memory-mapped.
       captions: [pairs, dc] one vector per caption, or the captions themselves as strings.
       pair_image: [pairs] row of the image that each caption is stored with. None: all images have
-        equally many captions, and those of one image are adjacent.
-      texts: the captions as strings, where `captions` are vectors. Their words help to tell which
-        captions say the same.
+        equally many captions, and the captions of one image are adjacent.
+      texts: the captions as strings, if `captions` are vectors. Their words help to compare
+        captions with each other.
       folds: number of folds, at least 3.
-      top: captions that are proposed for each doubted pair, 0 or more.
+      top: captions to propose for each suspicious pair, 0 or more.
       seed: seed of the folds and of all samples, 0 or more.
-      keep: directory for finished stages, so that the same call goes on after a stop.
+      keep: directory for finished stages, from which the same call resumes after a stop.
       executor: computes the parts, in this process or in others (`l2rm_jax.executors`).
 
     Returns:
-      The judgement, in the order of the captions; printing it gives sentences.
+      The judgement, in the order of the captions; print it for a summary.
 
     Raises:
       DataError: a shape, type or value is wrong (lists all of them), or a fold has images of fewer

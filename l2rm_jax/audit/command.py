@@ -1,4 +1,4 @@
-"""What `l2rm audit` does: check, read, judge, write. An audit that was stopped goes on."""
+"""Run `l2rm audit`: check, read, judge, write; resume an audit that was stopped."""
 
 import hashlib
 import logging
@@ -15,15 +15,15 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.audit.audit import Audit, Settings
 from l2rm_jax.audit.inputs import Inputs, read_inputs
-from l2rm_jax.audit.of_run import read_of_run
 from l2rm_jax.audit.outputs import GALLERY, write_files
 from l2rm_jax.audit.report import by_eye, warnings
 from l2rm_jax.audit.review import read_decisions
+from l2rm_jax.audit.run_columns import read_of_run
 from l2rm_jax.audit.shards import inputs_of_shards
 from l2rm_jax.audit.work import WRITER, Work
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.loading import open_pairs, split_names
-from l2rm_jax.data.pairs import token_counts
+from l2rm_jax.data.pairs import SUSPICIOUS, token_counts
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.shards import are_shards
 from l2rm_jax.devices.parallel import Replicas
@@ -33,20 +33,20 @@ from l2rm_jax.errors import (
     Problems,
     StoppedError,
 )
-from l2rm_jax.executors import LOCAL, WHOLE, Place, Share
+from l2rm_jax.executors import SINGLE, Place, Share
 from l2rm_jax.judging import Judgement, judge_pairs, make_detector, read_judgement
 from l2rm_jax.judging.verdict import shift_sentence, verdict
 from l2rm_jax.methods import make_method
 from l2rm_jax.models import make_model
 from l2rm_jax.run.config_file import with_changes
 from l2rm_jax.run.detector import open_detector
-from l2rm_jax.run.fields import check_fields, with_valid_fields
 from l2rm_jax.run.fold_runs import check_detector, fold_config, is_trained
 from l2rm_jax.run.inputs import check_settings, check_test_size, check_train_size, load_run_data
 from l2rm_jax.run.judgement import last_judgement
+from l2rm_jax.run.load_trained import find_checkpoint
 from l2rm_jax.run.opening import read_trained_config
 from l2rm_jax.run.pretrained import with_own_weights
-from l2rm_jax.run.trained import find_checkpoint
+from l2rm_jax.run.validate_config import check_fields, with_valid_fields
 from l2rm_jax.train import train
 from l2rm_jax.version import __version__
 
@@ -55,7 +55,7 @@ _log = logging.getLogger(__name__)
 TOO_MANY, CANNOT_TELL = 3, 4  # exit statuses
 _HERE = Place()
 _NO_LIMIT = 1.0  # of `max_share`
-_ALL_PAIRS = {  # of the runs that judge: nothing is filtered or drawn
+_ALL_PAIRS = {  # for the runs that judge: no pair is filtered or drawn
     "split.by": "loss",
     "judgement.every": 0,
     "judgement.path": "",
@@ -69,19 +69,19 @@ _ALL_PAIRS = {  # of the runs that judge: nothing is filtered or drawn
 def audit_directory(config: ConfigDict, out: str | Path, place: Place = _HERE) -> Audit | None:
     """Audit the training pairs that a config describes, and write a directory of results.
 
-    Work in progress lies in `OUT.partial`; the same command goes on with it.
+    Work in progress is stored in `OUT.partial`; the same command resumes it.
 
     Args:
       config: config of the data, with the sections `audit` and `judgement`.
       out: the new directory.
-      place: where the parts of the judgement are computed; any other may go on with the work, but
-        the number of shares must stay.
+      place: executor of the parts. Work may be resumed with another one, but only with the same
+        number of shares.
 
     Returns:
-      The audit; None if the process has a share of it, and another one writes the results.
+      The audit; None if this process computes a share and another process writes the results.
 
     Raises:
-      L2RMError: something is invalid, as one message of many lines; nothing has been judged.
+      L2RMError: the input is invalid: one message with one problem per line; nothing was judged.
       ConfigError: the directory is complete already, or another audit of it is in progress.
     """
     return _audit(config, None, Path(out), place)
@@ -93,7 +93,7 @@ def audit_run(
     changes: Mapping[str, Any] = MappingProxyType({}),
     place: Place = _HERE,
 ) -> Audit:
-    """Audit the training pairs of a run; what it has judged already is not judged again.
+    """Audit the training pairs of a run; an existing judgement of the run is reused.
 
     Args:
       workdir: work directory of the run, which has finished an epoch.
@@ -105,12 +105,12 @@ def audit_run(
       L2RMError: as `audit_directory`.
     """
     config = with_own_weights(read_trained_config(workdir, changes, "audit"), workdir)
-    find_checkpoint(workdir)  # an error at once if there is none
+    find_checkpoint(workdir)  # fail early if there is none
     return _audit(config, workdir, Path(out), place)
 
 
 def describe_audit(audit: Audit, out: str | Path) -> str:
-    """The first sentences of the report, where things lie, and how to train without the doubted."""
+    """Return the verdict, the paths of the results, and the command to train on the kept pairs."""
     inputs, judgement, out = audit.inputs, audit.judgement, Path(out)
     reviewed = audit.reviewed()
     lines = verdict(judgement, inputs.ids)
@@ -120,26 +120,27 @@ def describe_audit(audit: Audit, out: str | Path) -> str:
     if not judgement.cannot_tell:
         lines += map(shift_sentence, judgement.shifts)
     lines += [f"the report:       {out}/report.md", f"look and decide:  {out}/{GALLERY}"]
-    if not judgement.cannot_tell and _can_train(inputs, judgement.posterior <= 0.5):
+    if not judgement.cannot_tell and _can_train(inputs, judgement.posterior <= SUSPICIOUS):
         lines.append(
-            "train on the rest: --config.data.filter=crossfit --config.data.filter_value=0.5 "
-            f"--config.judgement.path={out}"
+            "train on the rest: --config.data.filter=judgement "
+            f"--config.data.filter_value={1 - SUSPICIOUS} --config.judgement.path={out}"
         )
     return "\n".join(lines)
 
 
 def describe_share(share: Share, out: str | Path) -> str:
-    """The last line of a process that has done its share and leaves the results to another."""
+    """Return the last line of a process whose share is done and which writes no results."""
     return f"share {share} is done; share {WRITER}/{share.count} writes {out}"
 
 
 def _can_train(inputs: Inputs, kept: Bool[np.ndarray, " pairs"]) -> bool:
-    """Whether a run without some of the pairs would start: enough are left, and dev and test."""
+    """Return whether a run on the kept pairs would start: enough pairs, and splits dev and test."""
     config = inputs.config
     if kept.all() or not kept.any() or config is None:
         return False
     try:
-        check_train_size(config, inputs.dataset.take(np.flatnonzero(kept)))
+        method = make_method(make_model(config, vocabulary_size=1), config)
+        check_train_size(config, inputs.dataset.take(np.flatnonzero(kept)), method)
         _, dev, test = split_names(config.data)
         in_pixels = isinstance(inputs.dataset.images, Pixels)
         open_pairs(config.data, dev, in_pixels)
@@ -150,7 +151,7 @@ def _can_train(inputs: Inputs, kept: Bool[np.ndarray, " pairs"]) -> bool:
 
 
 def exit_status(audit: Audit) -> int:
-    """0; `TOO_MANY` above `max_share`; `CANNOT_TELL` where that is asked and not known."""
+    """Return 0, `TOO_MANY` above `max_share`, or `CANNOT_TELL` if the rate is unknown."""
     most = audit.settings.max_share
     if most >= _NO_LIMIT:
         return 0
@@ -180,7 +181,7 @@ def _audit(config: ConfigDict, workdir: str | Path | None, out: Path, place: Pla
 
 
 def _of_run(inputs: Inputs, workdir: str | Path | None) -> Judgement | None:
-    """What a run has judged, if it judged these pairs; None if not."""
+    """Return the judgement of a run, if it judged these pairs; None if not."""
     if workdir is None or not (path := last_judgement(workdir)).exists():
         return None
     judgement = read_judgement(path)
@@ -190,8 +191,8 @@ def _of_run(inputs: Inputs, workdir: str | Path | None) -> Judgement | None:
 def _judge(config: ConfigDict, inputs: Inputs, work: Work, place: Place) -> Judgement:
     """Judge the pairs, by a detector in closed form or by runs in `work`."""
     settings = {"folds": config.judgement.folds, "top": config.audit.top, "seed": config.seed}
-    # Processes with shares must make the same calls, so only the results of these are kept.
-    keep = work.directory if place.share == WHOLE else None
+    # Processes with shares must make the same calls, so only the results of calls are stored.
+    keep = work.directory if place.share == SINGLE else None
     judge = partial(
         judge_pairs, inputs.pairs, name=config.judgement.detector, keep=keep, **settings
     )
@@ -212,7 +213,7 @@ def _judge(config: ConfigDict, inputs: Inputs, work: Work, place: Place) -> Judg
 def _read(
     config: ConfigDict, workdir: str | Path | None, settings: Settings, place: Place, work: Work
 ) -> Inputs:
-    """Read the inputs; all that is wrong with fields and files is one message."""
+    """Read the inputs; report all problems with fields and files in one message."""
     problems = Problems()
     problems.attempt(place.check)
     problems.attempt(check_fields, config)
@@ -234,30 +235,28 @@ def _read(
 
 
 def _check_place(config: ConfigDict, place: Place, workdir: str | Path | None) -> None:
-    if place.share != WHOLE and workdir is not None:
+    if place.share != SINGLE and workdir is not None:
+        raise ConfigError("--share cannot be combined with --workdir: one process audits a run")
+    if is_trained(config) and place.share != SINGLE:
         raise ConfigError(
-            f"--shards={place.share}: found with --workdir={workdir}, expected --data: one process "
-            "audits a run"
+            f"--share={place.share} cannot be combined with judgement.detector="
+            f"{config.judgement.detector}, whose runs train in one process; use a detector in "
+            "closed form"
         )
-    if is_trained(config) and place.share != WHOLE:
+    if is_trained(config) and place.is_ray:
         raise ConfigError(
-            f"--shards={place.share}: found with judgement.detector={config.judgement.detector}, "
-            "whose runs train in one process; expected a detector in closed form"
-        )
-    if is_trained(config) and place.executor != LOCAL:
-        raise ConfigError(
-            f"--executor={place.executor}: found with judgement.detector="
-            f"{config.judgement.detector}, whose runs train in this process; expected {LOCAL}, or "
-            "a detector in closed form"
+            f"--executor={place.executor} cannot be combined with judgement.detector="
+            f"{config.judgement.detector}, whose runs train in this process; use local, or a "
+            "detector in closed form"
         )
 
 
 def _check_shards(config: ConfigDict) -> None:
-    """Check that nothing is asked that only training data have."""
+    """Check that no setting requires training data."""
     if is_trained(config):
         raise ConfigError(
-            f"judgement.detector={config.judgement.detector!r}: found vectors in shards, which no "
-            "run trains on; expected a detector in closed form",
+            f"judgement.detector={config.judgement.detector!r}: found vectors in shards, on which "
+            "no run can train; expected a detector in closed form",
             hint="--config.judgement.detector=linear",
         )
     if config.mismatch.rate:
@@ -270,7 +269,7 @@ def check_detector_of_audit(config: ConfigDict) -> None:
     """Check the detector, and the config of its runs if it is trained.
 
     Raises:
-      ConfigError: lists every field that does not fit.
+      ConfigError: lists every invalid field.
     """
     own = with_changes(config, _ALL_PAIRS)
     method = make_method(make_model(own, vocabulary_size=1), own)
@@ -280,7 +279,7 @@ def check_detector_of_audit(config: ConfigDict) -> None:
 
 
 def _identity(inputs: Inputs, config: ConfigDict, place: Place) -> dict[str, Any]:
-    """All that the work in progress depends on; it goes on only if this is equal."""
+    """Return everything that the work in progress depends on; it resumes only if this is equal."""
     judged = config.judgement.to_dict()
     settings = {"top": config.audit.top, "seed": config.seed, "shards": place.share.count}
     data = {"inputs": inputs.digest, "words": _hash_words(inputs)}
@@ -288,7 +287,7 @@ def _identity(inputs: Inputs, config: ConfigDict, place: Place) -> dict[str, Any
 
 
 def _hash_words(inputs: Inputs) -> str:
-    """Hash the captions as numbers of words, which a vocabulary gives; "" if they are vectors."""
+    """Hash the captions as word indices of the vocabulary; "" if they are vectors."""
     tokens = [] if inputs.dataset is None else inputs.dataset.tokens
     if isinstance(tokens, RegionFeatures) or not tokens:
         return ""

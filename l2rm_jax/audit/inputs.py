@@ -1,4 +1,4 @@
-"""What an audit reads: the training pairs of a directory or a run, or arrays of vectors."""
+"""Read the inputs of an audit: training pairs of a directory or a run, or arrays of vectors."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
@@ -22,31 +22,31 @@ from l2rm_jax.devices.parallel import matmul_precision
 from l2rm_jax.errors import DataError, Problems
 from l2rm_jax.judging import Pairs
 from l2rm_jax.linear import Rows
-from l2rm_jax.run.frozen import judged_vectors, with_vectors
+from l2rm_jax.run.frozen_encoder import judged_vectors, with_vectors
 from l2rm_jax.run.judged_pairs import judged_pairs, judged_texts, rows_of_texts
 from l2rm_jax.run.pretrained import find_pretrained
 
-SPLIT = "train"  # what an audit reads of a directory
-_BLOCK = 65536  # rows that are checked at once
-_SMALLEST, _LARGEST = 1e-6, 1e6  # largest number of vectors that are taken as they are
+SPLIT = "train"  # the split that an audit reads
+_BLOCK = 65536  # rows checked at once
+_SMALLEST, _LARGEST = 1e-6, 1e6  # vectors are rescaled if their largest value is outside
 
 
 class Inputs(NamedTuple):
-    """Pairs to audit, and where they came from.
+    """Pairs to audit, and their origin.
 
     Attributes:
       name: directory of the data, or of the run.
       pair_image: [pairs] row of the image that each caption is stored with.
-      texts: [pairs] the captions as texts; None where only vectors are there.
+      texts: [pairs] the captions as texts; None if only vectors exist.
       read_pairs: returns the pairs as they are judged; the first call may compute their vectors.
-      ids: [images] what the user calls each image.
-      caption_ids: [pairs] what the user calls each caption; None if the data do not say it.
+      ids: [images] the user's name of each image.
+      digest: hash of everything that the judgement and the names depend on, in hexadecimal.
+      caption_ids: [pairs] the user's name of each caption; None if the data have no such names.
       pictures: [images] picture files; None if the data do not name them.
-      truth: [pairs] which pairs are mismatched, where a run knows it. Only for the report.
-      digest: hash of all that is above except `name`, in hexadecimal.
+      truth: [pairs] whether each pair is mismatched, if a run knows it. Only for the report.
       dataset: the pairs as training reads them; None for arrays.
       config: the config that describes them; None for arrays.
-      words: what the captions became, where their vectors are counts of words; else None.
+      words: report on the vocabulary, if the caption vectors are word counts; else None.
     """
 
     name: str
@@ -54,10 +54,10 @@ class Inputs(NamedTuple):
     texts: Sequence[str] | None
     read_pairs: Callable[[], Pairs]
     ids: list[str]
-    caption_ids: list[str] | None
-    pictures: list[Path] | None
-    truth: Bool[np.ndarray, " pairs"] | None
     digest: str
+    caption_ids: list[str] | None = None
+    pictures: list[Path] | None = None
+    truth: Bool[np.ndarray, " pairs"] | None = None
     dataset: PairDataset | None = None
     config: ConfigDict | None = None
     words: WordReport | None = None
@@ -69,15 +69,15 @@ class Inputs(NamedTuple):
 
 
 def read_inputs(config: ConfigDict, workdir: str | Path | None = None) -> Inputs:
-    """Read the training pairs that a config describes, with its mismatch; nothing is filtered.
+    """Read the training pairs that a config describes, with its mismatch; no pair is filtered.
 
-    All features are read once, to check and to hash them. Pretrained encoders that the config names
-    make the vectors of captions, and of pictures, as they were pretrained. Vectors of regions and
-    words are computed when `Inputs.pairs` is first read, which only judging does.
+    All features are read once, to check and to hash them. Pretrained encoders named by the config
+    compute the vectors of captions and pictures, with their pretrained weights. Vectors of regions
+    and words are computed when `Inputs.pairs` is first read, which only judging does.
 
     Args:
       config: config of a run.
-      workdir: work directory of the run whose pairs are read; None: of no run.
+      workdir: work directory of the run whose pairs are read; None without a run.
 
     Raises:
       DataError, ConfigError: a file is missing or invalid, or a value is not finite; lists every
@@ -132,13 +132,13 @@ def inputs_of_arrays(
     """Check vectors and turn them into inputs.
 
     Args:
-      images: one vector an image, float16, bfloat16, float32 or float64; may be memory-mapped.
-      captions: one vector a caption, or the captions themselves, as a list, a generator, an array
+      images: one vector per image, float16, bfloat16, float32 or float64; may be memory-mapped.
+      captions: one vector per caption, or the captions themselves, as a list, a generator, an array
         or a pandas Series of text.
       pair_image: row of the image that each caption is stored with; None if all images have the
-        same number of captions, those of an image in a row.
+        same number of captions and the captions of an image are adjacent.
       texts: the captions, if `captions` are vectors; None without.
-      ids: what the user calls each image; None: the number of its row.
+      ids: the user's name of each image; None: its row number.
 
     Raises:
       DataError: a wrong shape, dtype or length, a row out of range, or a value that is not finite;
@@ -149,7 +149,7 @@ def inputs_of_arrays(
     captions = captions if hasattr(captions, "__len__") else list(captions)  # a generator
     is_text = _are_texts(captions)
     if is_text and texts is not None:
-        raise DataError("texts: found with captions that are texts, expected none")
+        raise DataError("texts cannot be combined with captions that are texts")
     texts = captions if is_text else texts
     if texts is not None:
         texts = attempt(_checked_texts, "captions" if is_text else "texts", texts)
@@ -175,16 +175,13 @@ def inputs_of_arrays(
         texts=texts,
         read_pairs=lambda: Pairs(vectors, rows, image_of, text_rows, texts),
         ids=ids,
-        caption_ids=None,
-        pictures=None,
-        truth=None,
         digest=digest.hexdigest(),
         words=_report(texts) if is_text else None,
     )
 
 
 def _report(texts: Sequence[str]) -> WordReport:
-    """What became of texts that are judged by counts of their words."""
+    """Report on the vocabulary of texts that are judged by their word counts."""
     words = [tokenize(text) for text in texts]
     vocabulary = Vocabulary.from_words(words)
     tokens = [vocabulary.encode_words(line) for line in words]
@@ -192,9 +189,9 @@ def _report(texts: Sequence[str]) -> WordReport:
 
 
 def _pictures(directory: str, ids: Sequence[str]) -> list[Path] | None:
-    """The picture file of each image, if the directory was imported from files.
+    """Return the picture file of each image, if the directory was imported from files.
 
-    Vectors may have come with a table that names pictures: they count if the first one is there.
+    The table of imported vectors may name pictures as well: use them if the first one exists.
     """
     record = read_record(directory) if directory else None
     if record is None:
@@ -207,7 +204,7 @@ def _pictures(directory: str, ids: Sequence[str]) -> list[Path] | None:
 
 
 def _are_texts(captions: Any) -> bool:
-    """Whether captions are texts, of which some may be missing, and no vectors."""
+    """Return whether captions are texts (some may be missing) rather than vectors."""
     array = np.asarray(captions, object) if not hasattr(captions, "dtype") else np.asarray(captions)
     if array.ndim != 1 or array.dtype.kind not in "OUT":
         return False
@@ -215,10 +212,10 @@ def _are_texts(captions: Any) -> bool:
 
 
 def _checked_texts(name: str, texts: Iterable[Any]) -> list[str]:
-    """Texts as a list of Python strings, from NumPy or pandas too.
+    """Convert texts, also from NumPy or pandas, to a list of Python strings.
 
     Raises:
-      DataError: lists every entry that is no text.
+      DataError: lists every entry that is not text.
     """
     values = list(texts)
     if wrong := [
@@ -231,13 +228,13 @@ def _checked_texts(name: str, texts: Iterable[Any]) -> list[str]:
 
 
 def _checked_vectors(name: str, values: ArrayLike) -> np.ndarray:
-    """Return an array of rank 2 after reading it once.
+    """Check an array of rank 2 by reading it once, and return it.
 
-    bfloat16, which NumPy does not know, becomes float32. Vectors count by their direction, so those
-    whose squares would leave the range of float32 are scaled.
+    bfloat16, which NumPy does not know, becomes float32. Only the direction of vectors matters, so
+    vectors whose squares would overflow or underflow in float32 are rescaled.
 
     Raises:
-      DataError: a wrong rank or dtype, no numbers, or rows that are not finite, one message each.
+      DataError: a wrong rank or dtype, an empty array, or one message per row that is not finite.
     """
     array = np.asarray(values)
     if array.dtype.name == "bfloat16":
@@ -262,10 +259,10 @@ def _checked_vectors(name: str, values: ArrayLike) -> np.ndarray:
 def _checked_rows(
     images: np.ndarray, captions: Rows, pair_image: np.ndarray | None
 ) -> Int[np.ndarray, " pairs"]:
-    """The image row of each caption.
+    """Return the image row of each caption.
 
     Raises:
-      DataError: it is not one row of `images` for each caption; lists each that is out of range.
+      DataError: not exactly one row of `images` per caption; lists every row out of range.
     """
     captions = captions.shape[0]
     if pair_image is None:
@@ -279,7 +276,7 @@ def _checked_rows(
     if rows.shape != (captions,) or rows.dtype.kind not in "iu":
         raise DataError(
             f"pair_image: found {rows.dtype} {list(rows.shape)}, expected integers [{captions}], "
-            "one for each caption"
+            "one per caption"
         )
     outside = np.flatnonzero((rows < 0) | (rows >= len(images)))
     if len(outside):
@@ -295,7 +292,7 @@ def _check_length(name: str, rows: Rows, of: str, values: Sequence[str] | None) 
 
 
 def _hash_features(digest: "hashlib.blake2b", features: RegionFeatures) -> None:
-    """Hash all features; lists every row that is not finite."""
+    """Hash all features; raise an error that lists every row that is not finite."""
     problems = Problems()
     digest.update(str(features.shape).encode())
     for block in features.blocks():
@@ -315,7 +312,7 @@ def _hash_array(digest: "hashlib.blake2b", array: np.ndarray) -> None:
 def hash_names(
     digest: "hashlib.blake2b", image_of: np.ndarray, *names: Iterable[str] | None
 ) -> None:
-    """Hash what image each caption has, captions, and names of images and captions."""
+    """Hash the image of each caption, the captions, and the names of images and captions."""
     _hash_array(digest, image_of.astype(np.int64))
     for texts in names:
         digest.update(b"\x01" if texts is None else b"\x02")

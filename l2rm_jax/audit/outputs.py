@@ -1,4 +1,4 @@
-"""The files of an audit: table, report, page, and what is kept for training and for other tools."""
+"""Write the files of an audit: table, report, page, and kept pairs for training and other tools."""
 
 import importlib.util
 from pathlib import Path
@@ -7,14 +7,14 @@ import numpy as np
 
 from l2rm_jax.audit import report
 from l2rm_jax.audit.audit import Audit, Settings
+from l2rm_jax.audit.cleaned_table import write_kept_table
 from l2rm_jax.audit.inputs import Inputs
-from l2rm_jax.audit.kept_table import write_kept_table
 from l2rm_jax.audit.pairs_table import Column, write_table
 from l2rm_jax.audit.review import FITS, WRONG, check_sample
 from l2rm_jax.data.files import new_directory, replace_array, replace_file
 from l2rm_jax.data.stored import SCENES, layout_of
 from l2rm_jax.judging import JUDGEMENT_FILE, Judgement, write_judgement
-from l2rm_jax.judging.judgement import ALTERNATE, KINDS, MATCHED
+from l2rm_jax.judging.judgement import KINDS, MATCHED, NEAR_DUPLICATE
 from l2rm_jax.judging.verdict import verdict
 from l2rm_jax.pages import Gallery, write_gallery
 from l2rm_jax.retriever.sources import scene_pictures
@@ -26,7 +26,7 @@ def write_audit(judgement: Judgement, inputs: Inputs, directory: str | Path) -> 
     """Write all files of an audit to a new directory, which appears when it is complete.
 
     Args:
-      judgement: of the pairs.
+      judgement: judgement of the pairs.
       inputs: the pairs, with texts, names and pictures (`inputs_of_arrays`).
       directory: the new directory.
 
@@ -43,8 +43,8 @@ def write_files(audit: Audit, directory: Path) -> None:
     """Write all files of an audit to a directory; the same audit gives the same bytes.
 
     Raises:
-      DataError: the decisions are not of this audit, or the table that the data were imported from
-        cannot be read.
+      DataError: the decisions belong to another audit, or the table that the data were imported
+        from cannot be read.
     """
     decisions, judgement = audit.decisions, audit.judgement
     rows, weight = audit.drawn()
@@ -56,13 +56,13 @@ def write_files(audit: Audit, directory: Path) -> None:
     table = "pairs.parquet" if importlib.util.find_spec("pyarrow") else "pairs.csv"
     write_table(directory / table, pair_columns(audit))
     write_judgement(directory / JUDGEMENT_FILE, decided)
-    kept = np.isin(decided.kind, (MATCHED, ALTERNATE))
+    kept = np.isin(decided.kind, (MATCHED, NEAR_DUPLICATE))
     replace_array(directory / "kept.npy", np.flatnonzero(kept))
     replace_array(directory / "scores.npy", 1 - decided.posterior)
     notes = [
-        f"{table}: what is known of each pair",
+        f"{table}: all results for each pair",
         f"{JUDGEMENT_FILE}: the same for training, --config.judgement.path",
-        f"kept.npy: rows of the {np.count_nonzero(kept):,} pairs that are not doubted",
+        f"kept.npy: rows of the {np.count_nonzero(kept):,} pairs that are not suspicious",
         "scores.npy: 1 - posterior of each pair",
         *_write_ids(audit, kept, directory),
         _write_kept(audit, kept, directory),
@@ -72,7 +72,7 @@ def write_files(audit: Audit, directory: Path) -> None:
         notes.append("known.npy: rows of the pairs that fit by eye, for mismatch.paired_file")
     warnings = [f"Warning: {line}" for line in report.warnings(audit, reviewed)]
     _write_page(audit, directory, rows, weight, warnings)
-    notes.append(f"{GALLERY}: the page to look at the pairs and decide")
+    notes.append(f"{GALLERY}: the page to view the pairs and decide")
     text = report.page(audit, reviewed, notes)
     replace_file(directory / "report.md", text.encode("utf-8", "replace"))
     text = report.to_json(report.values(audit, reviewed))
@@ -80,7 +80,7 @@ def write_files(audit: Audit, directory: Path) -> None:
 
 
 def pair_columns(audit: Audit) -> dict[str, Column]:
-    """The columns of the table of pairs, in the order of the data."""
+    """Return the columns of the table of pairs, in the order of the data."""
     inputs, found, decisions = audit.inputs, audit.judgement, audit.decisions
     pairs = len(found)
     everywhere = np.ones(pairs, bool)
@@ -129,12 +129,12 @@ def _texts(texts: list[str] | None, pairs: int) -> Column:
 
 
 def _numbers(values: np.ndarray) -> Column:
-    """A column of numbers; those that are not known are NaN and become empty cells."""
+    """Make a column of numbers; NaN becomes an empty cell."""
     return Column(values, ~np.isnan(values))
 
 
 def _write_ids(audit: Audit, kept: np.ndarray, directory: Path) -> list[str]:
-    """Write what the user calls the image of each kept pair, if that is more than its row.
+    """Write the user's name of the image of each kept pair, unless names are row numbers.
 
     Returns:
       A sentence about the file, if it was written.
@@ -144,11 +144,11 @@ def _write_ids(audit: Audit, kept: np.ndarray, directory: Path) -> list[str]:
         return []
     lines = "".join(f"{ids[image]}\n" for image in audit.judgement.image[kept])
     replace_file(directory / IDS, lines.encode("utf-8", "replace"))
-    return [f"{IDS}: the image of each of them, as you call it"]
+    return [f"{IDS}: your name of the image of each kept pair"]
 
 
 def _write_kept(audit: Audit, kept: np.ndarray, directory: Path) -> str:
-    """Write the user's table without the doubted rows; returns a sentence about it."""
+    """Write the user's table without the suspicious rows; return a sentence about it."""
     config, truth = audit.inputs.config, audit.inputs.truth
     if truth is not None:
         return "no kept table: the pairs were mismatched on purpose, unlike the user's table"

@@ -1,4 +1,4 @@
-"""The table of training pairs as a file: CSV, or Parquet with the package pyarrow."""
+"""Write the table of training pairs: CSV, or Parquet with the package pyarrow."""
 
 import csv
 from collections.abc import Mapping
@@ -8,15 +8,15 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool
 
-_BLOCK = 4096  # rows that are turned into text at once
+_BLOCK = 4096  # rows converted to text at once
 
 
 class Column(NamedTuple):
-    """A column: text, integers, floats or booleans.
+    """Column of text, integers, floats or booleans.
 
     Attributes:
       values: [rows] the values; an array of objects is text.
-      known: [rows] which of them count; the other cells are empty.
+      known: [rows] whether each value is known; the other cells are empty.
     """
 
     values: np.ndarray

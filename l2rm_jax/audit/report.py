@@ -1,4 +1,4 @@
-"""The report of an audit: its first sentences, its tables, and all its numbers."""
+"""Report of an audit: sentences, tables, and numbers."""
 
 import json
 import math
@@ -11,21 +11,21 @@ import numpy as np
 
 from l2rm_jax.audit.audit import Audit
 from l2rm_jax.audit.review import UNSURE, WRONG, Decisions, ReviewedRate
-from l2rm_jax.evaluation.auroc import auroc
+from l2rm_jax.auroc import auroc
 from l2rm_jax.judging.judgement import KINDS
-from l2rm_jax.judging.verdict import doubted_list, shift_sentence, verdict
+from l2rm_jax.judging.verdict import shift_sentence, suspicious_list, verdict
 from l2rm_jax.version import __version__
 
-_SHOWN = 20  # rows of a table
-_WIDTH = 80  # characters of a text in it
+_SHOWN = 20  # most rows of a table
+_WIDTH = 80  # most characters of a text in a table
 _MEANINGS = {
-    "matched": "nothing speaks against it",
-    "alternate": "stored with an image whose near image has the same caption: fits as well",
-    "doubtful": "the caption fits no better than a random one",
-    "foreign_set": "all captions of the image belong elsewhere together",
-    "uninformative": "the caption says nothing about any image",
+    "matched": "no sign of a mismatch",
+    "near_duplicate": "a near duplicate of the image has the same caption, so it fits as well",
+    "swapped_caption": "the caption fits no better than a random caption",
+    "swapped_set": "all captions of the image belong to another image",
+    "uninformative": "the caption does not describe any particular image",
     "shifted": "in a run of rows whose captions belong to the images of other rows",
-    "placeholder": "its picture stands with many captions that have nothing in common",
+    "placeholder": "its picture is stored with many unrelated captions",
 }
 _MECHANISMS = {
     "image": "all captions of an image moved to another one",
@@ -34,16 +34,16 @@ _MECHANISMS = {
 }
 
 _ASSUMED = (
-    "How many captions of similar images there may be at most follows from a test: each caption "
-    "stands with the image whose captions are the second most like it, among at most 1,000 of its "
-    "fold. Captions that fit an image better than these do would not be counted."
+    "The upper bound for swaps between similar images comes from simulated swaps: each caption is "
+    "paired with the image whose captions are the second most similar to it, among at most 1,000 "
+    "images of its fold. Captions that fit their wrong image better than these are not counted."
 )
 
 Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]  # title, header, rows
 
 
 def tables(audit: Audit) -> list[Table]:
-    """What is said of the pairs, and how well mismatched pairs are found; empty tables left out."""
+    """Return the tables of the report, without empty ones."""
     found, inputs = audit.judgement, audit.inputs
     counts = np.bincount(found.kind, minlength=len(KINDS))
     kinds = [
@@ -56,7 +56,7 @@ def tables(audit: Audit) -> list[Table]:
          *map(_percent, (each.recall, each.false_positives)))
         for each in audit.judgement.mechanisms
     ]  # fmt: skip
-    if audit.judgement.cannot_tell:  # tables of numbers that cannot be told would look like success
+    if audit.judgement.cannot_tell:  # tables of unreliable numbers would look like success
         kinds, mechanisms = [], []
     pictures = [
         (inputs.ids[each.row], f"{each.row:,}", f"{each.images:,}", f"{each.pairs:,}")
@@ -74,15 +74,15 @@ def tables(audit: Audit) -> list[Table]:
         for one, other in audit.judgement.conflicts[:_SHOWN]
     ]
     asked = [
-        ("What is said of the pairs", ("", "pairs", "meaning"), kinds),
+        ("Kinds of pairs", ("", "pairs", "meaning"), kinds),
         (
-            "How well pairs that were mismatched on purpose are found",
-            ("mismatched", "AUROC", "by similarity alone", "in the list", "false positives"),
+            "Detection of simulated swaps",
+            ("swap", "AUROC", "by similarity alone", "in the list", "false positives"),
             mechanisms,
         ),
         (_title("Shifted rows", audit.judgement.shifts), ("",), shifts),
         (
-            _title("Texts that stand with many images", audit.judgement.repeated),
+            _title("Captions stored with many images", audit.judgement.repeated),
             ("images", "row", "text"),
             repeated,
         ),
@@ -92,11 +92,11 @@ def tables(audit: Audit) -> list[Table]:
             conflicts,
         ),
         (
-            _title("The same picture under many captions", audit.judgement.placeholders),
+            _title("Pictures with many unrelated captions", audit.judgement.placeholders),
             ("picture", "row", "images", "captions"),
             pictures,
         ),
-        ("What captions became", ("caption", "words"), words),
+        ("Captions as words", ("caption", "words"), words),
     ]
     return [table for table in asked if table[2]]
 
@@ -108,30 +108,30 @@ def _title(title: str, rows: Sequence) -> str:
 
 
 def warnings(audit: Audit, reviewed: ReviewedRate | None) -> list[str]:
-    """Reasons to doubt the rate."""
+    """Return reasons to distrust the rate."""
     words, rate = audit.inputs.words, audit.judgement.rate
     lines = list(words.warnings.values()) if words else []
     if audit.judgement.cannot_tell:
         return lines
     if reviewed and reviewed.low > rate.high:
         lines.append(
-            f"By eye, more pairs are wrong ({_interval(reviewed)}) than fit no better than random "
-            "ones: some mismatched pairs cannot be seen in these vectors."
+            f"By eye, {_interval(reviewed)} of the pairs are wrong, more than match no better "
+            "than random pairs: these embeddings do not show some of the mismatches."
         )
     if reviewed and reviewed.high < rate.low:
         lines.append(
-            f"By eye, fewer pairs are wrong ({_interval(reviewed)}) than fit no better than random "
-            "ones: these vectors miss what makes some of the pairs fit."
+            f"By eye, {_interval(reviewed)} of the pairs are wrong, fewer than match no better "
+            "than random pairs: these embeddings do not show why some of the pairs fit."
         )
     return lines
 
 
 def page(audit: Audit, reviewed: ReviewedRate | None, notes: Sequence[str]) -> str:
-    """`report.md`: the verdict, then the tables.
+    """Return the text of `report.md`: the verdict, then the tables.
 
     Args:
-      audit: what was found.
-      reviewed: the rate by eye; None without.
+      audit: the audit to report.
+      reviewed: the rate by eye; None without a review.
       notes: sentences about the files that were written.
     """
     inputs, settings, decisions = audit.inputs, audit.settings, audit.decisions
@@ -146,10 +146,9 @@ def page(audit: Audit, reviewed: ReviewedRate | None, notes: Sequence[str]) -> s
     parts += [f"## {title}\n\n{_markdown(*rest)}" for title, *rest in tables(audit)]
     if audit.judgement.mechanisms and not audit.judgement.cannot_tell:
         parts.append(
-            "AUROC is corrected for the mismatched pairs that the data hold already. The "
-            "similarity is that of the models that judged the pairs: a cosine, for linear ones. "
-            "False positives: the stored pairs above the doubt at which 90% of the mismatched are "
-            "found."
+            "AUROC is corrected for the mismatched pairs already in the data. Similarity: of the "
+            "models that judged the pairs, a cosine for linear models. False positives: share of "
+            "stored pairs above the suspicion threshold that finds 90% of the swaps."
         )
     if decisions is not None:
         parts.append(f"## By eye\n\n{by_eye(decisions, reviewed)}")
@@ -157,12 +156,12 @@ def page(audit: Audit, reviewed: ReviewedRate | None, notes: Sequence[str]) -> s
         parts.append(f"## Against the truth\n\n{_against_truth(audit)}")
     seen = ", ".join(f"{name} {value}" for name, value in settings._asdict().items() if value != "")
     parts += [
-        "## What cannot be seen\n\nPairs mismatched on purpose are random. A caption of a similar "
-        "image, a caption that is half right and a text about something else than the picture may "
-        "pass as matched. Only the review by eye counts them."
-        + (f" {_ASSUMED}" if math.isfinite(found.at_most) and not found.cannot_tell else ""),
+        "## Undetected mismatches\n\nMost simulated swaps are random. A caption of a similar "
+        "image, a half-right caption and a text that does not describe the picture may pass as "
+        "matched. Only the review by eye counts them."
+        + ("" if found.cannot_tell else f" {_ASSUMED}"),
         "## Files\n\n" + "\n".join(f"* {_escaped(note)}" for note in notes),
-        f"## How it was judged\n\nDetector: {made.by}, {made.folds} folds, seed {made.seed}. "
+        f"## Method\n\nDetector: {made.by}, {made.folds} folds, seed {made.seed}. "
         f"Settings: {seen}. Inputs: `{inputs.digest}`. Versions: l2rm_jax {__version__}, "
         + ", ".join(f"{name} {number}" for name, number in _versions().items())
         + ".",
@@ -171,7 +170,7 @@ def page(audit: Audit, reviewed: ReviewedRate | None, notes: Sequence[str]) -> s
 
 
 def by_eye(decisions: Decisions, reviewed: ReviewedRate | None) -> str:
-    """How many pairs were decided by eye, and the rate that the review implies."""
+    """Return sentences on the number of decided pairs and the rate that the review implies."""
     unsure = np.count_nonzero(decisions.decision == UNSURE)
     if len(decisions.row) == 1:
         lines = [f"1 pair was decided: {decisions.decision[0]}."]
@@ -184,7 +183,7 @@ def by_eye(decisions: Decisions, reviewed: ReviewedRate | None) -> str:
         pairs = "1 pair" if reviewed.pairs == 1 else f"{reviewed.pairs:,} pairs"
         lines.append(
             f"By the blind review of {pairs}, {_interval(reviewed)} of all pairs are wrong, "
-            "whatever kind of mismatch they are."
+            "including near mismatches."
         )
     return " ".join(lines)
 
@@ -193,11 +192,11 @@ def _against_truth(audit: Audit) -> str:
     known = _truth_values(audit)
     text = f"{_percent(known['rate'])} of the pairs were mismatched on purpose. "
     if "auroc" in known:
-        text += f"In the order of doubt they have an AUROC of {known['auroc']:.3f}. "
+        text += f"The ranking by suspicion has an AUROC of {known['auroc']:.3f}. "
     if "list_recall" in known:
         text += (
-            f"The list holds {known['list_recall']:.1%} of them; "
-            f"{known['list_false_alarms']:.1%} of it are matched."
+            f"The list includes {known['list_recall']:.1%} of them, with "
+            f"{known['list_false_alarms']:.1%} false alarms."
         )
     return text.rstrip()
 
@@ -206,9 +205,9 @@ def _truth_values(audit: Audit) -> dict[str, float]:
     truth, found = audit.inputs.truth, audit.judgement
     values = {"rate": float(truth.mean())}
     if truth.any() and not truth.all():
-        doubt = np.empty(len(truth))
-        doubt[found.order] = np.arange(len(truth), 0, -1)
-        values["auroc"] = auroc(doubt, truth)
+        suspicion = np.empty(len(truth))
+        suspicion[found.order] = np.arange(len(truth), 0, -1)
+        values["auroc"] = auroc(suspicion, truth)
     pairs = audit.judgement.listed
     if pairs and truth.any():
         listed = truth[found.order[:pairs]]
@@ -218,7 +217,7 @@ def _truth_values(audit: Audit) -> dict[str, float]:
 
 
 def values(audit: Audit, reviewed: ReviewedRate | None) -> dict[str, Any]:
-    """`report.json`: all numbers; one that is not known is null."""
+    """Return the contents of `report.json`: all numbers, with null for unknown ones."""
     found, inputs, decisions = audit.judgement, audit.inputs, audit.decisions
     counts = np.bincount(found.kind, minlength=len(KINDS)).tolist()
     return _without_nan(
@@ -240,7 +239,7 @@ def values(audit: Audit, reviewed: ReviewedRate | None) -> dict[str, Any]:
             "detector": found.made.by,
             "rate": audit.judgement.rate._asdict(),
             "at_most": audit.judgement.at_most,
-            "list": doubted_list(audit.judgement)._asdict(),
+            "list": suspicious_list(audit.judgement)._asdict(),
             "kinds": dict(zip(KINDS, counts, strict=True)),
             "mechanisms": [each._asdict() for each in audit.judgement.mechanisms],
             "shifts": [each._asdict() for each in audit.judgement.shifts],
@@ -254,7 +253,7 @@ def values(audit: Audit, reviewed: ReviewedRate | None) -> dict[str, Any]:
 
 
 def to_json(content: dict[str, Any]) -> str:
-    """The text of `report.json`."""
+    """Return the text of `report.json`."""
     return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -273,7 +272,7 @@ def _versions() -> dict[str, str]:
 
 
 def _interval(rate: ReviewedRate) -> str:
-    return f"{_percent(rate.estimate)}, 90%: {100 * rate.low:.1f} to {100 * rate.high:.1f}"
+    return f"{_percent(rate.estimate)} (90% CI: {100 * rate.low:.1f}-{100 * rate.high:.1f}%)"
 
 
 def _percent(share: float) -> str:
@@ -296,5 +295,5 @@ def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """A text that Markdown shows as it is, within a line."""
+    """Escape a text so that Markdown shows it literally, on one line."""
     return re.sub(r"([\\`*_{}\[\]<>#|!&~])", r"\\\1", " ".join(text.split()))

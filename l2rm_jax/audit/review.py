@@ -1,8 +1,8 @@
-"""The review by eye: a random sample of pairs, the decisions on them, and the rate that they imply.
+"""Review by eye: a random sample of pairs, the decisions on them, and the rate that they imply.
 
-The sample is the only check that needs no assumption about what mismatched pairs are like. Pairs
-are drawn by strata of their posterior with known probabilities, so the weighted share of wrong ones
-is an unbiased estimate of the share of mismatched pairs, near mismatches included.
+The sample is the only check that makes no assumption about mismatched pairs. Pairs are drawn by
+strata of their posterior with known probabilities, so the weighted share of wrong pairs is an
+unbiased estimate of the share of mismatched pairs, including near mismatches.
 """
 
 import csv
@@ -17,21 +17,21 @@ from l2rm_jax.errors import ConfigError, DataError
 
 SIZE = 100  # pairs of a review
 FITS, WRONG, UNSURE = DECISIONS = ("fits", "wrong", "unsure")
-LIST, REVIEW = DOORS = ("list", "review")  # where a pair was decided: in the list, or in the review
+LIST, REVIEW = DOORS = ("list", "review")  # view in which a pair was decided
 HEADER = ("row", "decision", "caption", "door", "weight")
 _EDGES = (0.05, 0.5, 0.95)  # of the strata
 _Z = norm.ppf(0.95)  # of a 90% interval
 
 
 class Decisions(NamedTuple):
-    """What a person decided, in the order of the file.
+    """Decisions of a person, in the order of the file.
 
     Attributes:
       row: the pairs.
       decision: one of `DECISIONS` for each.
-      caption: row of the caption that was taken instead; -1 for none.
-      is_review: whether the pair was decided in the review, without seeing what the audit says.
-      weight: how many pairs each pair of the review stands for; 0 for the others.
+      caption: row of the caption that was chosen instead; -1 for none.
+      is_review: whether the pair was decided in the review, blind to the results of the audit.
+      weight: how many pairs each pair of the review represents; 0 for the other pairs.
     """
 
     row: Int[np.ndarray, " n"]
@@ -41,7 +41,7 @@ class Decisions(NamedTuple):
     weight: Float[np.ndarray, " n"]
 
     def rows(self, decision: str) -> Int[np.ndarray, " m"]:
-        """The pairs that were decided so."""
+        """Return the pairs with this decision."""
         return self.row[self.decision == decision]
 
 
@@ -66,17 +66,17 @@ def draw_review(
 ) -> tuple[Int[np.ndarray, " n"], Float[np.ndarray, " n"]]:
     """Draw pairs for the review, without replacement and in random order.
 
-    A stratum gets pairs in proportion to its size times the standard deviation that its mean
-    posterior implies, but never as if that were below 0.05 or above 0.95: what the audit is sure of
-    is what the review has to check.
+    Each stratum gets pairs in proportion to its size times the standard deviation implied by its
+    mean posterior. The mean is clipped to [0.05, 0.95], because the review has to check the pairs
+    of which the audit is sure.
 
     Args:
       posterior: probability that each pair is mismatched.
-      n: how many pairs to draw, at most all.
+      n: number of pairs to draw; all if there are fewer.
       seed: seed of the draw.
 
     Returns:
-      The pairs, and how many pairs each stands for: one over the probability that it was drawn.
+      The pairs, and how many pairs each represents: one over the probability that it was drawn.
     """
     rng = np.random.default_rng(seed)
     stratum = np.searchsorted(_EDGES, posterior)
@@ -90,7 +90,7 @@ def draw_review(
 
 
 def _allocate(sizes: np.ndarray, shares: np.ndarray, total: int) -> Int[np.ndarray, " strata"]:
-    """Deal `total` draws out in proportion to `shares`: one at least for each, all members at most.
+    """Allocate `total` draws in proportion to `shares`: at least one, at most all members each.
 
     Each next draw goes to the stratum that is furthest behind its share.
     """
@@ -127,7 +127,7 @@ def read_decisions(path: str | Path, pairs: int) -> Decisions:
             continue
         wrong = _problem(cells, pairs)
         if not wrong and (first := lines_of.setdefault(int(cells[0]), number)) != number:
-            wrong = f"found row {cells[0]} again, expected each once; it is decided in line {first}"
+            wrong = f"found row {cells[0]} again, expected each row once; first in line {first}"
         if wrong:
             problems.append(f"{path}:{number}: {wrong}")
         else:
@@ -150,12 +150,12 @@ def check_sample(
     """Check that the decisions of the review are on pairs that were drawn, with their weights.
 
     Raises:
-      DataError: lists the pairs that were not; the decisions are of another audit.
+      DataError: lists the other pairs; the decisions belong to another audit.
     """
     weights = dict(zip(drawn.tolist(), weight.tolist(), strict=True))
     wrong = [
-        f"config.audit.review: row {row} with weight {own:g} is not of this audit's review, "
-        "expected decisions on the page of an audit of the same data, settings and seed"
+        f"config.audit.review: row {row} with weight {own:g} is not in this audit's review, "
+        "expected decisions from the page of an audit of the same data, settings and seed"
         for row, own in zip(
             decisions.row[decisions.is_review], decisions.weight[decisions.is_review], strict=True
         )
@@ -166,7 +166,7 @@ def check_sample(
 
 
 def _problem(cells: list[str], pairs: int) -> str | None:
-    """What is wrong with a line of decisions; None if nothing is."""
+    """Return the problem with a line of decisions; None if it is valid."""
     if len(cells) != len(HEADER):
         return f"found {len(cells)} cells, expected {len(HEADER)}"
     row, decision, caption, door, weight = cells
@@ -193,18 +193,18 @@ def _is_weight(cell: str) -> bool:
 def reviewed_rate(
     decisions: Decisions, drawn_weight: Float[np.ndarray, " n"]
 ) -> ReviewedRate | None:
-    """Estimate the share of mismatched pairs from the review; None if none of it is decided.
+    """Estimate the share of mismatched pairs from the review; None if no pair of it is decided.
 
-    Pairs of the same weight are a stratum. Its share of wrong pairs counts by its size, however
-    many of its pairs are decided; a stratum without any is left out. The interval is Wilson's, for
-    as many independent pairs as would have the variance of the estimate (Korn and Graubard,
-    Confidence intervals for proportions with small expected number of positive counts estimated
-    from survey data, Survey Methodology 24, 1998). In that variance each stratum has half a pair
-    more of each kind, so that strata without a wrong pair count too. Pairs of which the person is
-    not sure are left out.
+    Pairs of equal weight form a stratum. Its share of wrong pairs is weighted by its size, whatever
+    the number of decided pairs; a stratum without decided pairs is left out. The interval is
+    Wilson's, for the number of independent pairs that would have the variance of the estimate (Korn
+    and Graubard, Confidence intervals for proportions with small expected number of positive counts
+    estimated from survey data, Survey Methodology 24, 1998). For that variance each stratum gets
+    half a pair more of each kind, so that strata without a wrong pair count too. Pairs decided as
+    unsure are left out.
 
     Args:
-      decisions: what was decided.
+      decisions: the decisions.
       drawn_weight: weights of all pairs of the review, as `draw_review` returned them.
     """
     used = decisions.is_review & (decisions.decision != UNSURE)
@@ -225,7 +225,7 @@ def reviewed_rate(
 
 
 def _wilson(share: float, count: float) -> tuple[float, float]:
-    """The 90% interval of a share of `count` independent draws (Wilson, 1927)."""
+    """Compute the 90% interval of a share of `count` independent draws (Wilson, 1927)."""
     middle = (share + _Z**2 / (2 * count)) / (1 + _Z**2 / count)
     half = _Z / (1 + _Z**2 / count) * np.sqrt(share * (1 - share) / count + _Z**2 / (4 * count**2))
     return min(share, max(0.0, middle - half)), max(share, min(1.0, middle + half))

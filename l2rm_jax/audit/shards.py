@@ -1,8 +1,8 @@
-"""Vectors in shards as inputs of an audit.
+"""Read vectors in shards as inputs of an audit.
 
-How rows are divided into shards, and whether vectors lie in `.npy` or Parquet files, changes
-nothing. Rows that name the same image, or show the same picture where the metadata have a hash of
-it, are captions of one image, whose vector is that of the first.
+The result does not depend on the split into shards, nor on the file format (`.npy` or Parquet).
+Rows that name the same image, or whose metadata have the same picture hash, are captions of one
+image, which is represented by the vector of the first row.
 """
 
 import hashlib
@@ -23,19 +23,19 @@ from l2rm_jax.errors import DataError, Problems
 from l2rm_jax.judging import Pairs
 from l2rm_jax.run.judged_pairs import rows_of_texts
 
-_BLOCK = 65_536  # rows that are read at once
+_BLOCK = 65_536  # rows read at once
 
 
 def inputs_of_shards(directory: str | Path, copies: Path) -> Inputs:
     """Check vectors in shards and turn them into inputs; vectors stay on disk.
 
     Args:
-      directory: where the shards lie.
+      directory: directory of the shards.
       copies: directory for copies of vectors in Parquet files.
 
     Raises:
-      DataError: a shard is missing, has another number of rows or of dimensions than it should, or
-        a value that is not finite; lists every problem.
+      DataError: a shard is missing, has a wrong number of rows or dimensions, or a value that is
+        not finite; lists every problem.
       ConfigError: there are Parquet files, and the package pyarrow is missing.
     """
     shards, problems = open_shards(directory, copies), Problems()
@@ -57,15 +57,12 @@ def inputs_of_shards(directory: str | Path, copies: Path) -> Inputs:
         texts=texts,
         read_pairs=lambda: Pairs(images, captions, pair_image, text_rows, texts),
         ids=ids,
-        caption_ids=None,
-        pictures=None,
-        truth=None,
         digest=digest.hexdigest(),
     )
 
 
 def _hash_shard(digest: "hashlib.blake2b", shard: Shard) -> None:
-    """Hash the values of a shard; lists every row that is not finite."""
+    """Hash the values of a shard; raise an error that lists every row that is not finite."""
     problems = []
     for start in range(0, len(shard.array), _BLOCK):
         block = np.ascontiguousarray(shard.array[start : start + _BLOCK])

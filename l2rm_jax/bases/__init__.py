@@ -1,9 +1,9 @@
 """Descriptions of pretrained transformers: their sizes, and the names of their arrays in files.
 
 A **base** is a pretrained transformer in front of an encoder of the retrieval model.
-`architecture` reads its sizes from a `config.json`, `preparation` reads how it wants its pictures,
-and `arrays` says where each array of a weight file belongs in our parameters. `data.pretrained`
-reads the files and `models.pretrained` computes; both use these descriptions, and neither needs the
+`architecture` reads its sizes from a `config.json`, `preparation` the preprocessing of its
+pictures, and `arrays` maps the arrays of a weight file to our parameters. `data.pretrained` reads
+the files and `models.pretrained` computes; both use these descriptions and are independent of each
 other. May import `errors`.
 """
 

@@ -1,6 +1,7 @@
-"""Sizes of a pretrained transformer, from the config.json that Hugging Face's transformers writes.
+"""Sizes of a pretrained transformer, from a config.json written by Hugging Face's transformers.
 
-A config.json leaves out fields that have the default of transformers, so those defaults are here.
+A config.json leaves out fields that have the default of transformers, so this file repeats these
+defaults.
 """
 
 import dataclasses
@@ -79,7 +80,7 @@ class Stack:
     Attributes:
       layers: number of layers, each of attention and two linear maps with an activation between.
       width: numbers in a state.
-      heads: attention heads; they divide the width.
+      heads: number of attention heads, a divisor of the width.
       inner: numbers between the two linear maps.
       activation: one of the values of `ACTIVATIONS`.
       epsilon: added to the variance in layer normalisation.
@@ -107,9 +108,9 @@ class PieceIds:
 
     Attributes:
       count: ids are below this number.
-      mask: id of the token that stands for a word that is hidden.
-      special: ids that stand for no piece of a word, `mask` among them.
-      continuations: ids of pieces that continue the word of the piece before.
+      mask: id of the token for a hidden word.
+      special: ids that are not pieces of a word, including `mask`.
+      continuations: ids of pieces that continue the word of the previous piece.
     """
 
     count: int
@@ -126,11 +127,11 @@ class TextBase:
       kind: one of `KINDS`.
       stack: its layers.
       pieces: rows of its embedding table, so ids are 0 to `pieces - 1`.
-      positions: most tokens of a caption, those for start and end included.
+      positions: maximum number of tokens per caption, including start and end.
       segments: rows of its table of segments; 0 without one. Captions are segment 0.
-      pooling: which states make the vector of a caption: the first, the mean of all, the one at the
+      pooling: state used as the vector of a caption: the first, the mean of all, the state at the
         caption's end, or the last position, padding or not (see `POOLINGS`).
-      projection: numbers in that vector, if a last linear map makes it from the state; 0 without.
+      projection: size of this vector, if a final linear map computes it from the state; else 0.
       padding: id of the padding.
       ids: other ids of its tokenizer; None if that has no mask token, or is not read.
     """
@@ -152,7 +153,7 @@ class TextBase:
 
     @property
     def pads_to_limit(self) -> bool:
-        """Whether every caption is padded to `positions` tokens, which all count."""
+        """Whether every caption is padded to `positions` tokens, without a mask."""
         return self.kind == "siglip"
 
 
@@ -164,11 +165,11 @@ class ImageBase:
       kind: "clip" or "siglip".
       stack: its layers.
       image_size: S, height and width of a picture in pixels.
-      patch_size: height and width of a patch in pixels; it divides S.
-      projection: numbers in the vector of a picture, if a last linear map makes it; 0 without.
-      preparation: how it wants its pictures; None if that is not read.
-      smallest_crop: smallest side, relative to the whole, of the random crops of training; 0 crops
-        none.
+      patch_size: height and width of a patch in pixels, a divisor of S.
+      projection: size of the vector of a picture, if a final linear map computes it; else 0.
+      preparation: preprocessing of its pictures; None if it is not read.
+      smallest_crop: smallest side of the random crops in training, relative to the whole; 0
+        disables cropping.
     """
 
     kind: str
@@ -192,22 +193,22 @@ class ImageBase:
 
 @dataclass(frozen=True)
 class Bases:
-    """The bases of a model; None where an encoder has none."""
+    """Bases of a model; None for an encoder without a base."""
 
     text: TextBase | None = None
     image: ImageBase | None = None
 
 
 def read_text_base(config: Mapping[str, Any], pooling: str = "first") -> TextBase:
-    """The text transformer that a parsed config.json describes.
+    """Read the text transformer that a parsed config.json describes.
 
     Args:
       config: the object of the file.
-      pooling: "first" or "mean": the vector of a BERT. CLIP and SigLIP have a vector of their own.
+      pooling: "first" or "mean": the vector of a BERT. CLIP and SigLIP define their own vector.
 
     Raises:
-      DataError: an unknown `model_type`, or fields that these models do not support or that are no
-        valid numbers; lists every one.
+      DataError: an unknown `model_type`, or fields that are not supported or not valid numbers; the
+        message lists all of them.
     """
     kind = _kind(config)
     if kind == "bert":
@@ -215,7 +216,7 @@ def read_text_base(config: Mapping[str, Any], pooling: str = "first") -> TextBas
         expected = {"position_embedding_type": "absolute", "is_decoder": False}
         for field, value in expected.items():
             if config.get(field, value) != value:
-                reader.problems.append(f"{field} is {config[field]!r}, expected {value!r}")
+                reader.problems.append(f"{field}: found {config[field]!r}, expected {value!r}")
         rates = ("hidden_dropout_prob", "attention_probs_dropout_prob")
     else:
         section = _section(config, "text_config")
@@ -236,25 +237,25 @@ def read_text_base(config: Mapping[str, Any], pooling: str = "first") -> TextBas
 
 
 def read_image_base(config: Mapping[str, Any]) -> ImageBase:
-    """The vision transformer that a parsed config.json describes.
+    """Read the vision transformer that a parsed config.json describes.
 
     Raises:
       DataError: as `read_text_base`.
     """
     kind = _kind(config)
     if kind == "bert":
-        raise DataError("model_type is 'bert', a text model, expected clip or siglip for images")
+        raise DataError("model_type: found 'bert', a text model, expected clip or siglip")
     section = _section(config, "vision_config")
     reader = _Fields(section, "vision_config.", _CLIP_IMAGE if kind == "clip" else _SIGLIP_IMAGE)
     stack = _read_stack(reader, ("", "attention_dropout"), norm_first=True)
     image, patch = reader.size("image_size"), reader.size("patch_size")
     if section.get("num_channels", 3) != 3:
         reader.problems.append(
-            f"vision_config.num_channels is {section['num_channels']!r}, expected 3"
+            f"vision_config.num_channels: found {section['num_channels']!r}, expected 3"
         )
     if patch and image % patch:
         reader.problems.append(
-            f"vision_config.image_size is {image}, expected a multiple of patch_size {patch}"
+            f"vision_config.image_size: found {image}, expected a multiple of patch_size {patch}"
         )
     projection = _projection_dim(config, reader) if kind == "clip" else 0
     reader.raise_all()
@@ -264,17 +265,19 @@ def read_image_base(config: Mapping[str, Any]) -> ImageBase:
 def _kind(config: Mapping[str, Any]) -> str:
     kind = config.get("model_type")
     if kind not in KINDS:
-        raise DataError(f"model_type is {kind!r}, expected {', '.join(KINDS[:-1])} or {KINDS[-1]}")
+        raise DataError(
+            f"model_type: found {kind!r}, expected {', '.join(KINDS[:-1])} or {KINDS[-1]}"
+        )
     return kind
 
 
 def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A nested object; older files of CLIP keep what differs from it in `{name}_dict`."""
+    """Return a nested object; older files of CLIP keep differences from it in `{name}_dict`."""
     section: dict[str, Any] = {}
     for key in (name, f"{name}_dict"):
         part = config.get(key) or {}
         if not isinstance(part, Mapping):
-            raise DataError(f"{key} is a {type(part).__name__}, expected an object")
+            raise DataError(f"{key}: found a {type(part).__name__}, expected an object")
         section |= part
     return section
 
@@ -294,13 +297,13 @@ def _read_stack(reader: "_Fields", rates: tuple[str, str], norm_first: bool) -> 
     width, heads = reader.size("hidden_size"), reader.size("num_attention_heads")
     if heads and width % heads:
         reader.problems.append(
-            f"{reader.prefix}hidden_size is {width}, expected a multiple of num_attention_heads "
-            f"{heads}"
+            f"{reader.prefix}hidden_size: found {width}, expected a multiple of "
+            f"num_attention_heads {heads}"
         )
     activation = reader.value("hidden_act")
     if activation not in ACTIVATIONS:
         reader.problems.append(
-            f"{reader.prefix}hidden_act is {activation!r}, expected {', '.join(ACTIVATIONS)}"
+            f"{reader.prefix}hidden_act: found {activation!r}, expected {', '.join(ACTIVATIONS)}"
         )
     dropout, attention_dropout = (reader.rate(rate) if rate else 0.0 for rate in rates)
     return Stack(
@@ -317,7 +320,7 @@ def _read_stack(reader: "_Fields", rates: tuple[str, str], norm_first: bool) -> 
 
 
 class _Fields:
-    """Reads fields of an object with defaults, and collects what is wrong with them."""
+    """Reader of fields with defaults that collects the errors."""
 
     def __init__(self, config: Mapping[str, Any], prefix: str, defaults: Mapping[str, Any]):
         self._config, self.prefix, self._defaults = config, prefix, defaults
@@ -327,15 +330,15 @@ class _Fields:
         return self._config.get(field, self._defaults[field])
 
     def size(self, field: str) -> int:
-        """A positive integer; 0 if it is none."""
+        """Read a positive integer; 0 if it is invalid."""
         return self._checked(field, lambda x: type(x) is int and x > 0, "a positive integer", 0)
 
     def rate(self, field: str) -> float:
-        """A number from 0 to below 1."""
+        """Read a number from 0 to below 1."""
         return self._checked(field, lambda x: _is_number(x) and 0 <= x < 1, "0 to below 1", 0.0)
 
     def number(self, field: str, least: float) -> Any:
-        """A number that is not smaller than `least`."""
+        """Read a number of at least `least`."""
         expected = f"a number of at least {least}"
         return self._checked(field, lambda x: _is_number(x) and x >= least, expected, least)
 
@@ -345,7 +348,7 @@ class _Fields:
         value = self.value(field)
         if is_valid(value):
             return value
-        self.problems.append(f"{self.prefix}{field} is {value!r}, expected {expected}")
+        self.problems.append(f"{self.prefix}{field}: found {value!r}, expected {expected}")
         return otherwise
 
     def raise_all(self) -> None:
@@ -358,6 +361,6 @@ def _is_number(value: Any) -> bool:
 
 
 def with_dropout(base: TextBase | ImageBase, rate: float) -> TextBase | ImageBase:
-    """The same base with another rate of dropout, everywhere that it has dropout."""
+    """Copy a base with another dropout rate, wherever it has dropout."""
     stack = dataclasses.replace(base.stack, dropout=rate, attention_dropout=rate)
     return dataclasses.replace(base, stack=stack)

@@ -1,7 +1,7 @@
-"""Where each array of a weight file belongs in our parameters.
+"""Map the arrays of a weight file to our parameters.
 
-PyTorch keeps the kernel of a linear layer as `[outputs, inputs]`, Flax as `[inputs, outputs]`. Each
-layer of a file has arrays of its own; ours are stacked, `[layers, ...]`, as `nn.scan` needs them.
+PyTorch keeps the kernel of a linear layer as `[outputs, inputs]`, Flax as `[inputs, outputs]`. A
+file has separate arrays for each layer; ours are stacked, `[layers, ...]`, as `nn.scan` requires.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -35,25 +35,25 @@ _CLIP_BLOCK = {
     "outer": "mlp.fc2",
     "map_norm": "layer_norm2",
 }
-# Names, or beginnings of names, that a file may have besides those of the model.
+# Names, or prefixes of names, that a file may have in addition to the arrays of the model.
 _UNUSED = {
     "bert": ("pooler.", "cls.", "classifier."),
     "clip": ("logit_scale",),
     "siglip": ("logit_scale", "logit_bias"),
 }
-# Beginnings of the names of each side of CLIP and SigLIP.
+# Prefixes of the names of each encoder of CLIP and SigLIP.
 _TEXT, _IMAGE = ("text_",), ("vision_", "visual_")
 _POSITION_IDS = "embeddings.position_ids"  # ending of a name in files of older versions
 
 
 class Place(NamedTuple):
-    """An array of a file, and where it belongs.
+    """An array of a file, and its place in our parameters.
 
     Attributes:
       name: its name in the file.
       shape: its shape in the file.
       path: keys of our parameters.
-      change: makes our array of that of the file.
+      change: converts the array of the file to ours.
       layer: the row of our array, if ours is stacked over the layers.
     """
 
@@ -65,7 +65,7 @@ class Place(NamedTuple):
 
 
 def text_places(base: TextBase) -> list[Place]:
-    """The arrays of a text transformer."""
+    """List the arrays of a text transformer."""
     width = base.stack.width
     if base.kind == "bert":
         table = "embeddings.{}_embeddings.weight"
@@ -89,7 +89,7 @@ def text_places(base: TextBase) -> list[Place]:
 
 
 def image_places(base: ImageBase) -> list[Place]:
-    """The arrays of a vision transformer."""
+    """List the arrays of a vision transformer."""
     width, side, is_clip = base.stack.width, base.patch_size, base.kind == "clip"
     table = "vision_model.embeddings"
     positions = (base.patches + is_clip, width)
@@ -127,7 +127,7 @@ def _pooling(base: ImageBase) -> Iterator[Place]:
 
 
 def group_places(bases: Bases) -> dict[str, list[Place]]:
-    """The arrays of each base, by the name of its group of parameters."""
+    """List the arrays of each base, by the name of its parameter group."""
     places = {}
     if bases.text:
         places["text_base"] = text_places(bases.text)
@@ -142,8 +142,8 @@ def place_arrays(
     """Make the tree of our parameters.
 
     Args:
-      places: what belongs where.
-      read: the array of a name.
+      places: the arrays and their places.
+      read: returns the array of a name.
     """
     stacked: dict[tuple[str, ...], list[np.ndarray]] = {}
     for place in places:
@@ -160,7 +160,7 @@ def place_arrays(
 
 
 def our_name(kind: str, name: str) -> str:
-    """The name of an array as the places have it; some files have a prefix or older endings."""
+    """Normalise the name of an array; some files have a prefix or older endings."""
     if kind == "bert":
         name = name.removeprefix("bert.")
         name = name.replace("LayerNorm.gamma", "LayerNorm.weight")
@@ -215,7 +215,7 @@ def _same(array: np.ndarray) -> np.ndarray:
 
 
 def _patch_kernel(array: np.ndarray) -> np.ndarray:
-    """`[D, 3, P, P]` of a convolution to the `[P P 3, D]` of a linear map of flat patches."""
+    """Reshape a convolution `[D, 3, P, P]` to a linear map of flat patches `[P P 3, D]`."""
     return array.transpose(2, 3, 1, 0).reshape(-1, len(array))
 
 

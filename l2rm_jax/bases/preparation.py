@@ -1,7 +1,7 @@
-"""How a vision transformer wants its pictures, from the `preprocessor_config.json` beside it.
+"""Preprocessing of a vision transformer's pictures, from its `preprocessor_config.json`.
 
-A file leaves out fields that have the default of Hugging Face's transformers, so those defaults are
-here.
+A file leaves out fields that have the default of Hugging Face's transformers, so this file repeats
+these defaults.
 """
 
 from collections.abc import Mapping
@@ -26,12 +26,12 @@ _DEFAULTS = {
         "image_std": [0.5, 0.5, 0.5],
     },
 }
-_STEPS = ("do_resize", "do_rescale", "do_normalize")  # all must be taken
+_STEPS = ("do_resize", "do_rescale", "do_normalize")  # all are required
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """How a picture becomes a square of pixels, and pixels become numbers.
+    """Conversion of a picture to a square of pixels, and of pixels to numbers.
 
     Attributes:
       image_size: S, height and width of the square in pixels.
@@ -50,7 +50,7 @@ class Preparation:
 
     @property
     def resizing(self) -> dict[str, int]:
-        """The part of it that the pixels depend on, as values that JSON can hold."""
+        """Settings that determine the pixels, as JSON values."""
         return {name: value for name, value in asdict(self).items() if name not in ("mean", "std")}
 
 
@@ -59,28 +59,28 @@ def read_preparation(settings: Mapping[str, Any], kind: str, image_size: int) ->
 
     Args:
       settings: the object in the file.
-      kind: the `model_type` of the vision transformer that the pictures are for.
-      image_size: height and width of the pictures that it takes.
+      kind: the `model_type` of the vision transformer.
+      image_size: height and width of its pictures.
 
     Raises:
-      DataError: fields ask for steps that are not supported, are no valid numbers, or give pictures
-        of another size than the model takes; lists every one.
+      DataError: fields request steps that are not supported, are not valid numbers, or give
+        pictures of another size than the model expects; the message lists all of them.
     """
     settings = {**_DEFAULTS[kind], **settings}
     problems = [
-        f"{step} is {settings[step]!r}, expected true"
+        f"{step}: found {settings[step]!r}, expected true"
         for step in _STEPS
         if not _is_on(settings, step)
     ]
     factor = settings.get("rescale_factor", 1 / 255)
     if not _is_number(factor) or abs(255 * factor - 1) > 1e-4:
-        problems.append(f"rescale_factor is {factor!r}, expected 1/255")
+        problems.append(f"rescale_factor: found {factor!r}, expected 1/255")
     resample = settings.get("resample", _BICUBIC)
     if type(resample) is not int or resample not in FILTERS:
-        problems.append(f"resample is {resample!r}, expected one of Pillow's filters, 0 to 5")
+        problems.append(f"resample: found {resample!r}, expected one of Pillow's filters, 0 to 5")
     mean, std = (_channels(settings, name, problems) for name in ("image_mean", "image_std"))
     if min(std) <= 0:
-        problems.append(f"image_std is {list(std)}, expected numbers above 0")
+        problems.append(f"image_std: found {list(std)}, expected numbers above 0")
     short_side = _short_side(settings, kind, image_size, problems)
     if problems:
         raise DataError(*problems)
@@ -107,7 +107,7 @@ def _short_side(settings: Mapping[str, Any], kind: str, side: int, problems: lis
         return short
     cut = f"crop_size {crop!r}" if crops else "without do_center_crop"
     problems.append(
-        f"size is {size!r} {cut}, expected pictures of {side} x {side} pixels, as the model takes"
+        f"size: found {size!r} {cut}, expected pictures of {side} x {side} pixels for this model"
     )
     return 0
 
@@ -118,7 +118,7 @@ def _channels(
     values = settings[name]
     if isinstance(values, list) and len(values) == 3 and all(map(_is_number, values)):
         return tuple(map(float, values))
-    problems.append(f"{name} is {values!r}, expected three numbers")
+    problems.append(f"{name}: found {values!r}, expected three numbers")
     return (1.0, 1.0, 1.0)
 
 

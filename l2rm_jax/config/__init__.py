@@ -1,17 +1,16 @@
-"""Every field of a run: its default, its meaning, and the numbers that it may have.
+"""Config fields of a run: default, meaning and allowed values.
 
-* `data`, `model`, `methods` and `training` have the fields, a table each; `field` says what one is.
-* `defaults` makes a config of them, with the settings of plug-ins, and has what all config files
-  share.
+* `data`, `model`, `methods` and `training` have one table of fields each; `field` defines `Field`.
+* `defaults` makes a config from them and from the settings of plug-ins, and has the functions that
+  config files share.
 
-The defaults are the L2RM authors' for Flickr30K at the paper's sizes. A file in `configs/` changes
-what its data set needs. Without `--config`, the command line runs `get_config()`. The table of all
+The defaults are the L2RM authors' for Flickr30K at the paper's sizes. A file in `configs/` adapts
+them to its data set. Without `--config`, the command line runs `get_config()`. The table of all
 fields in `configs/README.md` is generated from here. May import `errors`.
 """
 
 from l2rm_jax.config.defaults import (
     FIELDS,
-    MOVED,
     NEEDED_HEADS,
     READ_BY,
     SECTIONS,
@@ -20,7 +19,6 @@ from l2rm_jax.config.defaults import (
     epoch_fields,
     flat,
     get_config,
-    import_plugins,
     register_settings,
     set_epochs,
     unknown_field_error,
@@ -28,7 +26,6 @@ from l2rm_jax.config.defaults import (
 
 __all__ = [
     "FIELDS",
-    "MOVED",
     "NEEDED_HEADS",
     "READ_BY",
     "SECTIONS",
@@ -37,7 +34,6 @@ __all__ = [
     "epoch_fields",
     "flat",
     "get_config",
-    "import_plugins",
     "register_settings",
     "set_epochs",
     "unknown_field_error",

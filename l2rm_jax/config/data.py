@@ -1,68 +1,54 @@
-"""Fields of a run as a whole, of its data, and of the mismatch made in them."""
+"""General fields of a run, and fields of its data and of the mismatch added to them."""
 
 from l2rm_jax.config.field import Field, at_least, between
 
 DATA = {
-    "seed": Field(0, "controls initialisation, order of the data, dropout", at_least(0)),
+    "seed": Field(0, "seed of initialisation, data order and dropout", at_least(0)),
     "method": Field(
         "l2rm",
         "l2rm, rcl, rcsl, rcsl_nc, decl, crcl, ncr, bicro, sps, cream, triplet, infonce, "
-        "sigmoid, cca, or a plug-in's",
+        "sigmoid, cca, or a method of a plug-in",
     ),
     "plugins": Field(
         (),
-        "Modules that register methods, heads or detectors of your own. They are imported "
-        "before anything else.",
+        "Modules that register your own methods, heads or detectors. They are imported first.",
     ),
     "precision": Field(
         "float32",
-        "Matrix products of the models on a GPU or TPU: float32 (all digits) or bfloat16 "
-        "(fastest). Parameters, normalisation, softmax, losses and transport are float32 in "
-        "both.",
+        "Precision of the models' matrix products on a GPU or TPU: float32 (full precision) or "
+        "bfloat16 (fastest). Parameters, normalisation, softmax, losses and transport always use "
+        "float32.",
     ),
     "data.name": Field(
         "",
-        '"scenes" without data.path is the built-in data set; else only a label',
+        'label of the data set; "scenes" without data.path selects the built-in one',
     ),
     "data.path": Field(
         "",
         "directory with {train,dev,test}_ims.npy and _caps.txt, _caps.tsv or _caps.npy",
     ),
-    "data.layout": Field(
-        "precomp",
-        "layout of that directory; for videos dual_encoding or experts",
-    ),
-    "data.features": Field(
-        "",
-        "videos: directory in FeatureData, or the expert's file without its suffix",
-    ),
-    "data.max_frames": Field(
-        64,
-        "frames kept of a video, evenly spaced; 1 for aggregated features",
-        between(1, 4096),
-    ),
     "data.vocabulary": Field(
         "",
-        'JSON file; "" builds one from train and dev and keeps it in the workdir',
+        'JSON file; "" builds a vocabulary from train and dev and keeps it in the workdir',
     ),
     "data.word_vectors": Field(
         "",
-        "start of the word embeddings: GloVe text, or FILE.npy and FILE.txt",
+        "initial word embeddings: GloVe text, or FILE.npy with FILE.txt",
     ),
-    "data.min_count": Field(4, "a word that occurs less often becomes <unk>"),
+    "data.min_count": Field(4, "minimum count of a word; rarer words become <unk>"),
     "data.split_sentences": Field(
         False,
-        "split sentences before words, as the authors do (NLTK punkt)",
+        "split captions into sentences before words, as the authors do (NLTK punkt)",
     ),
     "data.max_words": Field(
         64,
-        "tokens kept of a training caption, <start> and <end> included",
+        "maximum tokens per training caption, including <start> and <end>",
         at_least(1),
     ),
     "data.pixel_crop": Field(
         0.0,
-        "Smallest side, relative to the picture, of random crops in training on pixels; 0 "
-        "crops none.",
+        "Training on pixels: smallest side of random crops, relative to the picture. 0 disables "
+        "cropping.",
         between(0, 1),
     ),
     "data.train_images": Field(0, "train on the first n images (0 = all)"),
@@ -70,15 +56,14 @@ DATA = {
     "data.test_split": Field("test", '"testall" for COCO\'s 5000 images'),
     "data.filter": Field(
         "none",
-        "Which training pairs to drop: none; truth (the known mismatched ones); score (those "
-        "below filter_value); share (all but that share of the pairs, the best ones); "
-        "crossfit (those that are matched with a probability of filter_value or less, by the "
-        "judgement).",
+        "Training pairs to drop: none; truth (known mismatched pairs); score (pairs with a score "
+        "below filter_value); share (keep the best filter_value of the pairs, drop the rest); "
+        "judgement (pairs whose probability of being matched is filter_value or less).",
     ),
-    "data.filter_scores": Field("", ".npy with one score per stored pair, higher = better matched"),
+    "data.filter_scores": Field("", ".npy with one score per stored pair; higher = better match"),
     "data.filter_value": Field(
         0.0,
-        'threshold of filter "score" and "crossfit", or share kept by "share"',
+        "threshold of data.filter=score and judgement; share of pairs to keep for share",
     ),
     "data.scenes_seed": Field(0, "seed of the built-in data set"),
     "data.scenes_train": Field(
@@ -94,24 +79,24 @@ DATA = {
     "data.scenes_test": Field(500, "test pictures of the built-in data set", between(1, 100_000)),
     "mismatch.protocol": Field(
         "image",
-        'What moves: "image" (RCL, DECL, L2RM): all captions of an image together; "caption" '
-        "(NCR, BiCro): each caption by itself. Results of the two cannot be compared. "
-        '"semi_paired": see paired_images.',
+        "Unit of the permutation: image (RCL, DECL, L2RM) moves all captions of an image "
+        "together, caption (NCR, BiCro) moves each caption independently. Their results cannot be "
+        "compared. semi_paired: see mismatch.paired_images.",
     ),
-    "mismatch.rate": Field(0.0, "share of the images (or captions) that are permuted on purpose"),
+    "mismatch.rate": Field(0.0, "share of images (or captions) to permute deliberately"),
     "mismatch.paired_images": Field(
         0,
-        'With protocol "semi_paired", instead of a rate: the number of images that keep their '
-        "captions. The others are permuted and known to be unpaired. triplet, infonce and "
-        "rcsl then trust the paired images alone.",
+        "With mismatch.protocol=semi_paired, instead of a rate: number of images that keep their "
+        "captions. The others are permuted and known to be unpaired. triplet, infonce and rcsl "
+        "then trust only the paired images.",
         at_least(0),
     ),
-    "mismatch.seed": Field(0, "controls which captions are swapped; independent of `seed`"),
+    "mismatch.seed": Field(0, "seed of the permutation of captions; independent of `seed`"),
     "mismatch.paired_file": Field(
         "",
-        'With protocol "semi_paired", instead of paired_images: .npy with the rows of the '
-        "pairs that are known to be matched, such as `known.npy` of an audit. Nothing is "
+        "With mismatch.protocol=semi_paired, instead of mismatch.paired_images: .npy with the "
+        "rows of the pairs known to be matched, such as `known.npy` of an audit. Nothing is "
         "permuted.",
     ),
-    "mismatch.file": Field("", "index .npy to use instead of generating a mismatch"),
+    "mismatch.file": Field("", "index file (.npy) to use instead of generating a mismatch"),
 }

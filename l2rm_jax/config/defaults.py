@@ -1,4 +1,4 @@
-"""A config of all fields with their defaults, and what config files share."""
+"""Make a config with all defaults, and functions that config files share."""
 
 import difflib
 import importlib
@@ -15,37 +15,24 @@ from l2rm_jax.errors import ConfigError, first_line
 
 FIELDS = DATA | MODEL | METHODS | TRAINING
 
-NEEDED_HEADS = {"cca": "linear"}  # methods that work with one head alone
-# Fields of older versions, and what they are called now; "" where they are gone.
-MOVED = {
-    "split.folds": "judgement.folds",
-    "split.detector": "judgement.detector",
-    "split.every": "judgement.every",
-    "split.level": "",
-    "split.held_out": "",
-    "split.fold_file": "",
-    "audit.scorer": "",
-    "audit.folds": "",
-}
-# What the sections are about, in the order in which they are shown; "" has the fields of none.
+NEEDED_HEADS = {"cca": "linear"}  # methods that require a certain head
+# Descriptions of the sections, in display order; "" holds the fields without a section.
 SECTIONS = dict.fromkeys(
     ("", *(name.rpartition(".")[0] for name in FIELDS if "." in name), "own"), ""
 ) | {
-    "judgement": "Of the pairs, by models that have not seen them (`l2rm_jax/judging`): for "
-    "split.by=crossfit, data.filter=crossfit, train.draw, and `l2rm audit`.",
-    "co_teaching": "of ncr and bicro",
-    "audit": "of `l2rm audit`; training reads none of it",
-    "own": "settings that the plug-ins register",
+    "judgement": "Judging the pairs by models that were not trained on them "
+    "(`l2rm_jax/judging`), for split.by=judgement, data.filter=judgement, train.draw, and "
+    "`l2rm audit`.",
+    "co_teaching": "for the methods ncr and bicro",
+    "audit": "for `l2rm audit`; not used in training",
+    "own": "fields registered by plug-ins",
 }
-# Sections that not all runs read, and the methods that read them.
+# Sections that only some methods read, and these methods.
 READ_BY = {"co_teaching": ("ncr", "bicro"), "sps": ("sps",), "cream": ("cream",), "audit": ()}
 
 
 def default(plugins: Iterable[str] = ()) -> ConfigDict:
-    """The common defaults; a data set must still be named.
-
-    A new field's default is what runs did before the field existed, so that an older run directory,
-    whose config lacks the field, continues unchanged.
+    """Make a config with the common defaults; it still has to name a data set.
 
     Args:
       plugins: modules to import, whose settings become the section `own`.
@@ -65,7 +52,7 @@ def default(plugins: Iterable[str] = ()) -> ConfigDict:
 
 # Settings of plug-ins, by the module that registered them.
 _settings: dict[str, dict[str, Any]] = {}
-_importing: list[str] = []  # plug-ins whose import is under way, innermost last
+_importing: list[str] = []  # plug-ins being imported, innermost last
 
 
 def register_settings(make: Callable, settings: Mapping[str, Any]) -> None:
@@ -90,23 +77,21 @@ def import_plugins(plugins: Iterable[str]) -> dict[str, Any]:
             importlib.import_module(plugin)
         except ModuleNotFoundError as error:
             raise ConfigError(
-                f"plugins: {plugin} cannot be imported ({error}); run the command where the "
-                "module lies, or install it"
+                f"plugins: cannot import {plugin} ({error}); run the command in the directory of "
+                "the module, or install it"
             ) from error
-        except Exception as error:  # a plug-in is a program
-            raise ConfigError(
-                f"plugins: the import of {plugin} failed: {first_line(error)}"
-            ) from error
+        except Exception as error:  # a plug-in may raise anything
+            raise ConfigError(f"plugins: importing {plugin} failed: {first_line(error)}") from error
         finally:
             _importing.pop()
         for module, settings in _settings.items():
-            if module == plugin or module.startswith(f"{plugin}."):  # imported before, by itself
+            if module == plugin or module.startswith(f"{plugin}."):  # imported earlier
                 own |= settings
     return own
 
 
 def flat(config: ConfigDict | Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The values of a config by dotted key: `train.epochs`."""
+    """Flatten a config to values by dotted key: `train.epochs`."""
     values: dict[str, Any] = {}
     for key, value in config.items():
         nested = isinstance(value, ConfigDict | Mapping)
@@ -115,20 +100,20 @@ def flat(config: ConfigDict | Mapping[str, Any], prefix: str = "") -> dict[str, 
 
 
 def unknown_field_error(key: str, known: Iterable[str], where: str = "") -> ConfigError:
-    """Error for a field that does not exist; the hint is the field with the most similar spelling.
+    """Make the error for an unknown field; the hint is the field with the most similar spelling.
 
     Args:
       key: the field, without `config.`.
-      known: the fields that there are.
-      where: put before the field, the name of a file for example.
+      known: names of the existing fields.
+      where: prefix of the message, for example the name of a file.
     """
-    if key in MOVED:
-        now = MOVED[key] or {"audit.scorer": "judgement.detector"}.get(key, "")
-        gone = f"is config.{now} now" if now else "is gone: the judgement finds it out"
-        return ConfigError(f"{where}config.{key}: {gone}", hint=now and f"config.{now}")
     section, names = key.rpartition(".")[0], list(known)
     others = [name for name in names if section and name.startswith(f"{section}.")]
-    expected = f"one of {section}'s {len(others)}" if others else "one that l2rm --help lists"
+    expected = (
+        f"one of the {len(others)} fields of {section}"
+        if others
+        else "a field listed by l2rm --help"
+    )
     [nearest] = difflib.get_close_matches(key, names, n=1, cutoff=0.0)
     return ConfigError(
         f"{where}config.{key}: no such field, expected {expected}", hint=f"config.{nearest}"
@@ -139,24 +124,24 @@ def check_variant(config: str, arg: str | None, *known: str) -> None:
     """Check the variant of a config (`--config=CONFIG:VARIANT`).
 
     Args:
-      config: CONFIG: the name of a shipped config, or `__file__` in a file of your own.
+      config: CONFIG: the name of a shipped config, or `__file__` in your own file.
       arg: the variant; None or "" without one.
       *known: the variants of this config.
 
     Raises:
-      ConfigError: the config has no such variant; the message names those that it has.
+      ConfigError: the config has no such variant; the message lists its variants.
     """
     if arg and arg not in known:
         names = ", ".join(f"{config}:{name}" for name in known)
         nearest = difflib.get_close_matches(arg, known, n=1)
         raise ConfigError(
-            f"{config}:{arg}: no such variant, expected {config} or {names}",
+            f"{config}:{arg}: unknown variant, expected {config} or {names}",
             hint=f"--config={config}:{nearest[0]}" if nearest else None,
         )
 
 
 def epoch_fields(warmup: int, epochs: int) -> dict[str, int]:
-    """Return fields: the length of a run, and when methods of two networks start their parts.
+    """Return the fields for the length of a run and the first epochs of two-network methods.
 
     Args:
       warmup: epochs of the warm-up.
@@ -180,10 +165,10 @@ def set_epochs(config: ConfigDict, warmup: int, epochs: int) -> None:
 
 
 def get_config(arg: str | None = None) -> ConfigDict:
-    """The built-in data set, at sizes that a laptop CPU trains in two minutes.
+    """Make the config of the built-in data set, which a laptop CPU trains in two minutes.
 
     Args:
-      arg: "quick" makes a run of half a minute, which shows every step of a run but learns little;
+      arg: "quick" makes a run of half a minute, which exercises every step but learns little;
         "long" has the batches and epochs of the measured tables.
 
     Raises:

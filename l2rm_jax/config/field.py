@@ -1,15 +1,15 @@
-"""What a field of the config is: its default, its meaning, and the numbers that it may have."""
+"""Config fields: default, meaning and allowed values."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 
 class Allowed(NamedTuple):
-    """The values that a field may have.
+    """Allowed values of a field.
 
     Attributes:
-      holds: whether a value is one of them; called with values of the type of the default.
-      words: what they are, for an error: `expected ...`.
+      holds: whether a value is allowed; called with values of the type of the default.
+      words: description of the allowed values, for an error: `expected ...`.
     """
 
     holds: Callable[[Any], bool]
@@ -19,13 +19,13 @@ class Allowed(NamedTuple):
 class Field(NamedTuple):
     """A field of the config.
 
-    Names of methods, heads, losses and the like are checked by what reads them, as plug-ins add to
-    them.
+    Names of methods, heads, losses and the like are checked where they are used, because plug-ins
+    can add names.
 
     Attributes:
-      default: its value where nothing sets it; a value of another type is an error.
-      meaning: what it does, for `--help` and the table in `configs/README.md`.
-      allowed: which values of that type it may have; None for all.
+      default: value of the field if it is not set; a value of another type is an error.
+      meaning: description for `--help` and the table in `configs/README.md`.
+      allowed: allowed values of this type; None for all.
     """
 
     default: Any
@@ -34,17 +34,17 @@ class Field(NamedTuple):
 
 
 def at_least(lowest: float, reason: str = "") -> Allowed:
-    """`lowest` or more; `reason` says why."""
+    """Allow `lowest` or more; `reason` is added to the message."""
     return Allowed(lambda x: x >= lowest, _with(f"at least {lowest}", reason))
 
 
 def between(lowest: float, highest: float, reason: str = "") -> Allowed:
-    """`lowest` to `highest`, both included."""
+    """Allow `lowest` to `highest`, inclusive."""
     return Allowed(lambda x: lowest <= x <= highest, _with(f"{lowest} to {highest}", reason))
 
 
 def one_of(*names: str) -> Allowed:
-    """One of some names."""
+    """Allow the given names."""
     return Allowed(lambda x: x in names, " or ".join(names))
 
 

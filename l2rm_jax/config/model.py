@@ -1,4 +1,4 @@
-"""Fields of the model: `model`, and sections of single heads."""
+"""Fields of the model: section `model`, and a section for each head that needs one."""
 
 from l2rm_jax.config.field import (
     ABOVE_0,
@@ -10,13 +10,13 @@ from l2rm_jax.config.field import (
     between,
 )
 
-# Above, the squared weights of the attention overflow.
+# Larger values overflow the squared weights of the attention.
 SMOOTHING = Allowed(lambda x: 0 < x <= 20, "more than 0, at most 20")
 MODEL = {
     "model.head": Field(
         "sgr",
         "sgr, saf, omit, cam (SCAN), imram, chan, naaf, vse, pem, aggregate (RCSL's model), "
-        "de (for videos), linear (for cca), or a plug-in's",
+        "de (for videos), linear (for cca), or a head of a plug-in",
     ),
     "model.embed_dim": Field(
         1024,
@@ -29,11 +29,17 @@ MODEL = {
     "model.dropout": Field(0.4, "dropout of word embeddings and global attentions", BELOW_1),
     "model.chunk": Field(
         0,
-        "captions scored at once, for speed and memory only; 0 = suits the device",
+        "captions scored at once, affects only speed and memory; 0 = chosen for the device",
         at_least(0),
     ),
-    "model.matching": Field("partial", "omit: partial, full, prompt, naive; cam: partial, naive"),
-    "model.margins": Field("uniform", "omit: uniform, intra, inter, norm (OMIT Eq. 7)"),
+    "model.matching": Field(
+        "partial",
+        "handling of unmatched regions and words; omit: partial, full, prompt, naive; cam: "
+        "partial, naive",
+    ),
+    "model.margins": Field(
+        "uniform", "omit: weights of regions and words: uniform, intra, inter, norm (OMIT Eq. 7)"
+    ),
     "model.match_epsilon": Field(
         0.02,
         "omit: entropic regularisation (lambda in the paper)",
@@ -41,27 +47,29 @@ MODEL = {
     ),
     "model.global_vector": Field(
         "mean",
-        "omit: dustbin of a caption: mean (of its words) or first (of them; a BERT's [CLS]).",
+        "omit: dustbin of a caption: mean (of its words) or first (its first token, [CLS] in BERT)",
     ),
-    "model.pooling": Field("mean", "vse: mean, gpo (VSE-infinity); chan, over words: mean, lse"),
+    "model.pooling": Field(
+        "mean", "pooling; vse: mean, gpo (VSE-infinity); chan, over words: mean, lse"
+    ),
     "model.region_mask": Field(
         0.0,
-        "share of an image's regions a training step omits; not for sgr, saf",
+        "share of an image's regions to drop in a training step; not for sgr, saf",
         BELOW_1,
     ),
     "model.word_noise": Field(
         0.0,
-        "share of a caption's words that are masked (half), replaced or dropped",
+        "share of a caption's words to mask (half of them), replace or drop",
         BELOW_1,
     ),
     "model.text_encoder": Field(
         "gru",
-        "What reads captions: gru (or vectors, if they are given), or a transformer of "
+        "Encoder of captions: gru (words, or given vectors), or the transformer in "
         "model.pretrained: bert, clip, siglip.",
     ),
     "model.image_encoder": Field(
         "regions",
-        "What reads images: regions (features), or a transformer that reads pixels: clip, siglip.",
+        "Encoder of images: regions (given features), or a transformer on pixels: clip, siglip.",
     ),
     "model.pretrained": Field(
         "",
@@ -69,35 +77,38 @@ MODEL = {
     ),
     "model.pretrained_images": Field(
         "",
-        'another directory for the transformer of images; "" is the same',
+        'directory of the image transformer; "" is model.pretrained',
     ),
     "model.text_states": Field(
         "all",
-        "of a pretrained encoder: all (each token is a word) or vector",
+        "states to use from a pretrained text encoder: all (each token is a word) or vector",
     ),
-    "model.image_states": Field("all", "likewise: all (each patch is a region) or vector"),
+    "model.image_states": Field(
+        "all",
+        "states to use from a pretrained image encoder: all (each patch is a region) or vector",
+    ),
     "model.base_dropout": Field(
         -1.0,
-        "dropout of a pretrained encoder; -1 is what its config.json says",
+        "dropout of a pretrained encoder; -1 takes the value of its config.json",
         BELOW_1_OR_NONE,
     ),
     "model.adapter_rank": Field(
         0,
-        "adapters, trained in place of a pretrained encoder; 0: none",
+        "rank of the adapters that are trained instead of a pretrained encoder; 0: none",
         between(0, 1024),
     ),
     "model.remat": Field(
         False,
-        "compute each pretrained layer again in the backward pass, to save memory",
+        "recompute each pretrained layer in the backward pass, to save memory",
     ),
     "cam.direction": Field(
         "t2i",
-        "Head cam: t2i, where words attend to regions, or i2t, where regions attend to words. "
+        "Head cam: t2i (words attend to regions) or i2t (regions attend to words). "
         "With model.matching=naive, these are SCAN's two directions.",
     ),
     "imram.rounds": Field(
         3,
-        "head imram: rounds of attention",
+        "head imram: number of rounds of attention",
         between(2, 64, "as one round is the head cam"),
     ),
     "imram.smoothing": Field(
@@ -107,8 +118,8 @@ MODEL = {
     ),
     "naaf.threshold": Field(
         "paper",
-        "Head naaf: paper, where the batches before it set the threshold of a batch, or code, "
-        "where it moves from caption to caption within a batch.",
+        "Head naaf, update of the threshold: paper (once per batch) or code (after each caption "
+        "of a batch).",
     ),
     "de.image_gru": Field(
         1024,
@@ -120,10 +131,10 @@ MODEL = {
         "head de: size of the GRU of words, per direction",
         between(1, 65536),
     ),
-    "de.filters": Field(512, "head de: filters of each convolution", between(1, 65536)),
+    "de.filters": Field(512, "head de: number of filters per convolution", between(1, 65536)),
     "de.packed": Field(
         True,
-        "Head de: True ignores padding. False is the authors' code, where the vector of a "
-        "video depends on how far it is padded.",
+        "Head de: True ignores padding. False follows the authors' code, in which the vector of a "
+        "video depends on its padding.",
     ),
 }

@@ -3,7 +3,7 @@
 grain's threads read a few batches ahead. The order of a stream is a pure function of (seed, epoch,
 stream), and any step can be built without reading the steps before it, so one integer is a run's
 position in its data. With several hosts, each host computes the rows of the global batch and reads
-the features of its own share of them. `streams` has the iterator for training.
+only the features of its own share. `streams` has the iterator for training.
 """
 
 import zlib
@@ -33,7 +33,7 @@ ImageArrays = Float32[np.ndarray, "Q R Dv"] | UInt8[np.ndarray, "Q S S 3"]
 class Batch(NamedTuple):
     """B pairs, with captions padded to a common number of words.
 
-    There are Q = B images, unless a queue appends older images to those of the B pairs (see
+    There are Q = B images, unless a queue appends older images to the images of the B pairs (see
     `TrainStream`).
     """
 
@@ -41,7 +41,7 @@ class Batch(NamedTuple):
     regions: Int32[np.ndarray, " Q"]  # number of regions of each image; rows after them are zeros
     tokens: Tokens  # word indices or word vectors; zeros after the end of a caption
     lengths: Int32[np.ndarray, " B"]  # number of words of each caption
-    pair_index: Int32[np.ndarray, " B"]  # row in the data set; -1 if image and caption are no pair
+    pair_index: Int32[np.ndarray, " B"]  # row in the data set; -1 if they are not a stored pair
     image_index: Int32[np.ndarray, " Q"]  # rows of the stored images
 
 
@@ -51,7 +51,6 @@ def scoring_batches(
     batch_size: int,
     seed: int,
     epoch: int,
-    buckets: Sequence[int] = BUCKETS,
     max_words: int = MAX_WORDS,
     share: Share = WHOLE_BATCH,
 ) -> Iterator[tuple[Batch, Int[np.ndarray, " valid"]]]:
@@ -64,18 +63,17 @@ def scoring_batches(
       batch_size: pairs per global batch.
       seed: seed of the run.
       epoch: number of the epoch.
-      buckets: as in `TrainStream`.
       max_words: as in `TrainStream`.
       share: the host's share of each global batch.
 
     Yields:
-      The share of a global batch, and the rows of the pairs that count in the global batch, which
-      are its first ones.
+      The share of a global batch, and the rows of its valid pairs, which come first in the global
+      batch.
 
     Raises:
       DataError: while iterating, if a feature is not finite.
     """
-    reader = BatchReader(dataset, buckets, max_words, share)
+    reader = BatchReader(dataset, BUCKETS, max_words, share)
     steps = -(-len(dataset) // batch_size)
     order = np.random.default_rng(stream_seed(seed, epoch, "scoring")).permutation(len(dataset))
     order = np.resize(order, (steps, batch_size))  # repeats the first pairs at the end
@@ -93,8 +91,8 @@ def image_batches(
     """Iterate over the images of the given rows, in that order; over all images without `rows`.
 
     Yields:
-      Features or pixels, region counts, and how many images count: the last batch is filled up with
-      images of one region of zeros.
+      Features or pixels, region counts, and the number of valid images: the last batch is filled up
+      with images of one region of zeros.
 
     Raises:
       DataError: while iterating, if a feature is not finite.
@@ -126,8 +124,8 @@ def caption_batches(
       buckets: as in `TrainStream`.
 
     Yields:
-      Tokens, lengths, rows of the captions, and how many captions count: the last batch is filled
-      up with repeats of its last caption.
+      Tokens, lengths, rows of the captions, and the number of valid captions: the last batch is
+      filled up with repeats of its last caption.
     """
     reader = CaptionReader(captions, buckets, max_words=None)
     by_length = np.argsort(reader.full_lengths, kind="stable")
@@ -156,9 +154,9 @@ class CaptionReader:
 
     def __init__(self, captions: pairs.Tokens, buckets: Sequence[int], max_words: int | None):
         if list(buckets) != sorted(set(buckets)) or not buckets or buckets[0] < 1:
-            raise ConfigError(f"buckets are {tuple(buckets)}, expected ascending positive numbers")
+            raise ConfigError(f"buckets: found {tuple(buckets)}, expected ascending numbers >= 1")
         if max_words is not None and max_words < 1:
-            raise ConfigError(f"max_words is {max_words}, expected at least 1")
+            raise ConfigError(f"max_words: found {max_words}, expected at least 1")
         self._captions, self._buckets = captions, buckets
         self.full_lengths = pairs.token_counts(captions)  # before clipping
         self._lengths = self.full_lengths
@@ -166,7 +164,7 @@ class CaptionReader:
             self._lengths = np.minimum(self.full_lengths, max_words)
 
     def bucket(self, rows: np.ndarray) -> int:
-        """Number of words to pad captions to: their bucket, but at most the vectors stored."""
+        """Number of words to pad captions to: their bucket, limited to the stored vectors."""
         bucket = smallest_bucket(int(self._lengths[rows].max()), self._buckets)
         if isinstance(self._captions, RegionFeatures):
             return min(bucket, self._captions.shape[1])
@@ -220,7 +218,7 @@ class BatchReader(CaptionReader):
           image_rows: [B] pairs that give the images.
           caption_rows: [B] pairs that give the captions; usually the same.
           words: number of words to which captions are padded.
-          older_images: rows of images that follow those of the pairs.
+          older_images: rows of images to append after the images of the pairs.
         """
         older = np.asarray(older_images, np.int32)
         stored = np.concatenate([self.dataset.stored_image[image_rows].astype(np.int32), older])
@@ -244,10 +242,10 @@ def read_ahead(build: Callable[[int], T], steps: range) -> Iterator[T]:
 
 
 def read_options() -> grain.ReadOptions:
-    """Options of grain's reader: one thread for each core, at least 2 and at most 16.
+    """Options of grain's reader: one thread per core, at least 2 and at most 16.
 
-    A single thread reads and checks too few pairs a second for an accelerator. Memory holds one
-    step's batches for each thread.
+    A single thread reads and checks too few pairs per second for an accelerator. Memory holds the
+    batches of one step per thread.
     """
     threads = min(max(usable_cores(), 2), 16)
     return grain.ReadOptions(num_threads=threads, prefetch_buffer_size=max(threads, 4))

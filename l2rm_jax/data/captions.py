@@ -9,7 +9,7 @@ MAX_CHARACTERS = 10_000  # about 2000 words
 
 
 class CaptionFile(NamedTuple):
-    """The raw lines of a caption file, one caption a line."""
+    """Raw lines of a caption file, one caption per line."""
 
     path: Path
     lines: list[bytes]
@@ -27,15 +27,17 @@ def open_captions(path: Path, split: str, or_vectors: bool = False) -> CaptionFi
     Args:
       path: directory of the file.
       split: name of the split.
-      or_vectors: whether the message about a missing file also names `{split}_caps.npy`, which
-        would do as well.
+      or_vectors: whether the message about a missing file also names `{split}_caps.npy` as an
+        alternative.
 
     Raises:
       DataError: there is no caption file, there are two, or the file is empty.
     """
     present = caption_files(path, split)
     if len(present) > 1:
-        raise DataError(f"{path / split}_caps.txt, {split}_caps.tsv: found both, expected one")
+        raise DataError(
+            f"{path / split}_caps.txt cannot be combined with {split}_caps.tsv; remove one of them"
+        )
     if not present:
         vectors = f", or {split}_caps.npy (their vectors)" if or_vectors else ""
         raise DataError(
@@ -47,7 +49,7 @@ def open_captions(path: Path, split: str, or_vectors: bool = False) -> CaptionFi
     if lines[-1] == b"":  # what follows the newline of the last caption
         lines.pop()
     if not lines:
-        raise DataError(f"{source}: the file is empty, expected one caption a line")
+        raise DataError(f"{source}: found an empty file, expected one caption per line")
     return CaptionFile(source, lines)
 
 
@@ -78,7 +80,7 @@ def parse_captions(file: CaptionFile) -> list[str]:
 
 
 def check_length(where: str, caption: str) -> None:
-    """Raise `DataError` if a caption is too long: memory and time grow with its length."""
+    """Raise `DataError` if a caption is too long, because memory and time grow with its length."""
     if len(caption) > MAX_CHARACTERS:
         raise DataError(
             f"{where}: found {len(caption)} characters, expected a caption of at most "
@@ -91,8 +93,8 @@ def _caption(where: str, line: bytes, columns: int) -> str:
         text = line.decode()
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{where}: byte {error.start + 1} of the line (0x{line[error.start]:02x}) is not "
-            "UTF-8, expected text in UTF-8"
+            f"{where}: found the byte 0x{line[error.start]:02x} at position {error.start + 1} of "
+            "the line, expected text in UTF-8"
         ) from error
     if columns == 2:
         fields = text.split("\t")
@@ -100,6 +102,6 @@ def _caption(where: str, line: bytes, columns: int) -> str:
             raise DataError(f"{where}: found {len(fields)} columns, expected id, tab, caption")
         text = fields[1]
     if not text.strip():
-        raise DataError(f"{where}: the caption is empty, expected one caption a line")
+        raise DataError(f"{where}: found an empty caption, expected one caption per line")
     check_length(where, text)
     return text.strip()

@@ -1,8 +1,8 @@
 """Features: sets of vectors, read row by row from a memory-mapped file.
 
 An image is a set of region vectors. A caption can be a set of word vectors (from CLIP, SigLIP,
-...); it is then stored and read in the same way, and "image" and "region" below also mean
-"caption" and "word".
+...), which is stored and read in the same way. Below, "image" and "region" then also mean "caption"
+and "word".
 """
 
 import math
@@ -22,15 +22,15 @@ _BLOCK_BYTES = 1 << 25  # of a block as float32
 _FLOATS = (np.float32, np.float64, np.float16)
 _FORMATS = (
     "float32, float64, float16, or int8 with a scale file; rank 3 [images, regions, dimensions], "
-    "or rank 2 [images, dimensions] with one vector each"
+    "or rank 2 [images, dimensions] with one vector per image"
 )
 
 
 class _Kind(NamedTuple):
-    """Names for the vectors of one kind of feature file."""
+    """Names of the vectors in one kind of feature file."""
 
     vector: str  # in error messages
-    counts: str  # in the name of the file with the number of vectors of each row
+    counts: str  # in the name of the file with the number of vectors per row
 
 
 # The key is the last part of the feature file's name.
@@ -83,14 +83,15 @@ def checked_rows(images: Named, indices: Sequence[int] | np.ndarray) -> Int[np.n
     outside = np.flatnonzero((indices < 0) | (indices >= len(images)))
     if len(outside):
         raise DataError(
-            f"{images.name}: asked for image {indices[outside[0]]}, expected 0 to {len(images) - 1}"
+            f"{images.name}: found image index {indices[outside[0]]}, expected 0 to "
+            f"{len(images) - 1}"
         )
     return indices
 
 
 @dataclass(frozen=True)
 class RegionFeatures:
-    """Features [images, regions, dimensions]; they are read as float32 from any stored dtype.
+    """Features [images, regions, dimensions], read as float32 from any stored dtype.
 
     An image may have fewer regions than the array has room for. Stored values after an image's last
     region are ignored and read as zeros.
@@ -102,8 +103,8 @@ class RegionFeatures:
       scale: [dimensions] factors that turn int8 features into float32; None for other dtypes.
       stride: stored rows per image; 5 if the file repeats each image for each of its captions.
       vector: name of one vector in error messages.
-      labels: [stored] what each stored row is called in error messages, its number in the file or a
-        name; None if the rows are those of the file.
+      labels: [stored] number of each stored row in the file, for error messages; None if the rows
+        are those of the file.
     """
 
     name: str
@@ -122,8 +123,8 @@ class RegionFeatures:
 
         * `ims_scale.npy` (`caps_scale.npy`), float32 or float64 [dimensions], is required for int8
           features: the factor of each dimension.
-        * `{split}_regions.npy` (`{split}_lengths.npy`), integers [rows], is optional: how many
-          leading vectors of each row are real. Without it, all are.
+        * `{split}_regions.npy` (`{split}_lengths.npy`), integers [rows], is optional: the number of
+          valid leading vectors of each row. Without it, all are valid.
 
         Args:
           path: the feature file.
@@ -155,23 +156,21 @@ class RegionFeatures:
         name: str,
         counts: Int[np.ndarray, " images"] | None = None,
         vector: str = "region",
-        labels: np.ndarray | None = None,
     ) -> "RegionFeatures":
         """Wrap features that are already in memory (float32, float64 or float16).
 
         Args:
           array: the features, of rank 3, or rank 2 with one vector each.
           name: name of the features in error messages.
-          counts: number of regions of each image; None if all are real.
+          counts: number of regions of each image; None if all are valid.
           vector: as the attribute.
-          labels: as the attribute.
 
         Raises:
           DataError: a wrong rank or dtype, or invalid counts.
         """
         array = _as_sets(name, array, _FLOATS)
         counts = _checked_counts(f"{name}, {vector} counts", counts, array, vector)
-        return cls(name, array, counts, vector=vector, labels=labels)
+        return cls(name, array, counts, vector=vector)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -189,7 +188,7 @@ class RegionFeatures:
           DataError: there are fewer images, or `images` is less than 1.
         """
         if not 1 <= images <= len(self):
-            raise DataError(f"{self.name}: asked for the first {images} of {len(self)} images")
+            raise DataError(f"{self.name}: found {len(self)} images, expected at least {images}")
         stored = images * self.stride
         labels = None if self.labels is None else self.labels[:stored]
         return replace(self, array=self.array[:stored], counts=self.counts[:stored], labels=labels)
@@ -212,7 +211,7 @@ class RegionFeatures:
     def blocks(self) -> Iterator[Int[np.ndarray, " block"]]:
         """Image numbers in order, in blocks whose stored rows take about 32 MB as float32.
 
-        A progress bar shows how many are done.
+        A progress bar shows the progress.
         """
         _, regions, dimensions = self.shape
         return blocks_of(self, self.stride * regions * dimensions * 4)
@@ -280,17 +279,16 @@ class RegionFeatures:
         self, value: np.number, stored: int, vector: int, dimension: int
     ) -> str:
         """Error message for a value that is not finite as float32."""
-        label = stored if self.labels is None else self.labels[stored]
-        row = label if isinstance(label, str) else f"row {label}"
+        row = stored if self.labels is None else self.labels[stored]
         expected = "numbers within the range of float32" if np.isfinite(value) else "finite numbers"
         return (
-            f"{self.name}: {row} holds {value} ({self.vector} {vector}, dimension {dimension}), "
-            f"expected {expected}"
+            f"{self.name}: row {row}: found {value} "
+            f"({self.vector} {vector}, dimension {dimension}), expected {expected}"
         )
 
 
 def _as_sets(name: str, array: np.ndarray, dtypes: Sequence[type]) -> np.ndarray:
-    """Check rank and dtype; return rank 3, with sets of one vector for an array of rank 2."""
+    """Check rank and dtype; return rank 3, where an array of rank 2 gives sets of one vector."""
     if array.ndim not in (2, 3) or array.dtype not in dtypes or 0 in array.shape:
         raise DataError(f"{name}: found {array.dtype} {list(array.shape)}, expected {_FORMATS}")
     return array if array.ndim == 3 else array[:, None]
@@ -299,7 +297,7 @@ def _as_sets(name: str, array: np.ndarray, dtypes: Sequence[type]) -> np.ndarray
 def _read_counts(
     path: Path, features: np.ndarray, vector: str, clip: bool
 ) -> Int32[np.ndarray, " stored"]:
-    """Read the counts file; without one, all vectors are real."""
+    """Read the counts file; without one, all vectors are valid."""
     counts = open_array(path) if path.exists() else None
     return _checked_counts(str(path), counts, features, vector, clip)
 
@@ -307,26 +305,28 @@ def _read_counts(
 def _checked_counts(
     name: str, counts: np.ndarray | None, features: np.ndarray, vector: str, clip: bool = False
 ) -> Int32[np.ndarray, " stored"]:
-    """Check the counts and return them as int32; None means that all vectors are real."""
+    """Check the counts and return them as int32; None means that all vectors are valid."""
     stored, regions, _ = features.shape
     if counts is None:
         return np.full(stored, regions, np.int32)
     if counts.shape != (stored,) or counts.dtype.kind not in "iu":
         raise DataError(
             f"{name}: found {counts.dtype} {list(counts.shape)}, expected integers [{stored}], one "
-            "for each row of features"
+            "per row of features"
         )
     out_of_range = np.flatnonzero((counts < 1) | (counts > regions))
     if len(out_of_range) and not clip:
         expected = f"expected 1 to {regions} {vector}s"
-        raise DataError(*(f"{name}: entry {at} is {counts[at]}, {expected}" for at in out_of_range))
+        raise DataError(
+            *(f"{name}: entry {at}: found {counts[at]}, {expected}" for at in out_of_range)
+        )
     return counts.astype(np.int64).clip(1, regions).astype(np.int32)
 
 
 def _read_scale(features: Path, path: Path, dimensions: int) -> Float32[np.ndarray, " dimensions"]:
     """Read the scale file of int8 features."""
     if not path.is_file():
-        raise DataError(f"{path}: no such file; the int8 features of {features} need it")
+        raise DataError(f"{path}: no such file; the int8 features of {features} require it")
     scale = open_array(path)
     if scale.shape != (dimensions,) or scale.dtype not in (np.float32, np.float64):
         raise DataError(
@@ -338,5 +338,5 @@ def _read_scale(features: Path, path: Path, dimensions: int) -> Float32[np.ndarr
     bad = np.flatnonzero(~np.isfinite(scale))
     if len(bad):
         expected = "expected a finite number"
-        raise DataError(*(f"{path}: entry {at} is {scale[at]}, {expected}" for at in bad))
+        raise DataError(*(f"{path}: entry {at}: found {scale[at]}, {expected}" for at in bad))
     return scale

@@ -1,7 +1,7 @@
 """Open arrays and write files safely; every reader and writer uses these functions."""
 
 import contextlib
-import fcntl
+import glob
 import io
 import itertools
 import json
@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 
 from l2rm_jax.errors import ConfigError, DataError, L2RMError, first_line
 
 _log = logging.getLogger(__name__)
 
+_LOOK_SECONDS = 0.5  # longer than another process holds a lock that it only looks at
 _FLAGS = {"directory": "out", "page": "html"}  # of the command line, by what they name
 
 
@@ -194,62 +196,66 @@ def other_work_error(partial: Path, what: str, how: str) -> ConfigError:
 
 
 @contextlib.contextmanager
-def locked_directory(path: Path, use: str, *, shared: bool = False) -> Iterator[None]:
-    """Hold the lock of a directory; the system releases it when the process ends in any way.
+def locked_directory(path: Path, use: str, *, share: int | None = None) -> Iterator[None]:
+    """Hold the lock of a directory; a process that dies loses its lock.
+
+    The lock is a file beside the directory, `NAME.lock`, or `NAME.share-2.lock` of the second
+    share, and is removed at the end.
 
     Args:
       path: the directory.
       use: what another process that holds the lock does with it, for the message: "imports into".
-      shared: whether others may hold it too, if they share it as well.
+      share: number of the share of the work; several processes may each hold another share.
 
     Raises:
-      ConfigError: another process holds the lock.
+      ConfigError: another process holds this share, or the whole directory; or, without a share,
+        any of them.
     """
-    with _open_handle(path, os.O_RDONLY) as handle:
-        if not _try_lock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
-            raise ConfigError(f"{path}: another process {use} it")
+    whole = path.with_name(f"{path.name}.lock")
+    own = whole.with_suffix(f".share-{share}.lock") if share else whole
+    name = f"{path}, share {share}" if share else path
+    with locked_file(own, use, name=name, timeout=_LOOK_SECONDS):
+        others = path.parent.glob(f"{glob.escape(path.name)}.share-*.lock")
+        for other in [whole] if share else sorted(others):
+            if other.exists():
+                with locked_file(other, use, name=path, timeout=_LOOK_SECONDS):
+                    pass
         yield
 
 
 @contextlib.contextmanager
-def locked_file(path: Path, use: str, *, wait: bool = False) -> Iterator[None]:
-    """Lock a file, which is created if it is missing; a process that dies loses its lock.
-
-    A network file system may tell other machines of locks of files, but not of directories.
+def locked_file(
+    path: Path, use: str, *, name: str | Path | None = None, timeout: float = 0.0
+) -> Iterator[None]:
+    """Hold a lock file, which is removed at the end; a process that dies loses its lock.
 
     Args:
       path: the file.
       use: what another process that holds the lock does with it, for the message: "copies into".
-      wait: whether to wait for that process.
+      name: name of the locked work for the message; None: the file.
+      timeout: seconds to wait for that process; a negative number: as long as it takes.
 
     Raises:
-      ConfigError: another process holds the lock, and `wait` is not set.
+      ConfigError: another process holds the lock.
+      OSError: the file system has no locks.
     """
-    with _open_handle(path, os.O_RDWR | os.O_CREAT) as handle:
-        if not _try_lock(handle, fcntl.LOCK_EX):
-            if not wait:
-                raise ConfigError(f"{path}: another process {use} it")
+    # A process that dies would leave a soft lock behind.
+    lock = FileLock(path, fallback_to_soft=False)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        if timeout < 0:
             _log.info("%s: waiting while another process %s it", path, use)
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        try:
+            lock.acquire(timeout)
+        except Timeout:
+            raise ConfigError(f"{name or path}: another process {use} it") from None
+    try:
         yield
-
-
-@contextlib.contextmanager
-def _open_handle(path: Path, flags: int) -> Iterator[int]:
-    handle = os.open(path, flags)
-    try:
-        yield handle
     finally:
-        os.close(handle)
-
-
-def _try_lock(handle: int, kind: int) -> bool:
-    """Take a lock, unless another process holds it; returns whether it is taken."""
-    try:
-        fcntl.flock(handle, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        with contextlib.suppress(OSError):  # Windows removes the file when it is released
+            path.unlink()
+        lock.release()
 
 
 def remove_unfinished(directory: Path) -> None:

@@ -2,9 +2,9 @@
 
 * `truth` drops the pairs known to be mismatched (SAF-C, SGR-C). Real data do not allow this.
 * `score` and `share` drop the pairs with low scores in a score file (SAF+CLIP, SGR+CLIP): `score`
-  keeps the pairs of at least a threshold, `share` keeps a share of the pairs, the best ones.
-* `crossfit` drops the pairs that are too probably mismatched, by their judgement
-  (`run/judgement.py`): they are judged when all are read, so here it keeps them all.
+  keeps the pairs at or above a threshold, `share` keeps the best share of the pairs.
+* `judgement` drops the pairs that are probably mismatched (`run/judgement.py`). They are judged
+  after all pairs are read, so this file keeps all of them.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ from jaxtyping import Bool, Int, Real
 from l2rm_jax.data.files import open_array
 from l2rm_jax.errors import ConfigError, DataError
 
-FILTERS = ("none", "truth", "score", "share", "crossfit")
+FILTERS = ("none", "truth", "score", "share", "judgement")
 
 
 def kept_pairs(config: Any, matched: Bool[np.ndarray, " pairs"]) -> Int[np.ndarray, " kept"]:
@@ -34,7 +34,7 @@ def kept_pairs(config: Any, matched: Bool[np.ndarray, " pairs"]) -> Int[np.ndarr
         keeps no pair; or the threshold drops none.
     """
     check_settings(config)
-    if config.filter in ("none", "crossfit"):
+    if config.filter in ("none", "judgement"):
         return np.arange(len(matched))
     if config.filter == "truth":
         kept, reason = np.flatnonzero(matched), "all pairs mismatched"
@@ -43,13 +43,13 @@ def kept_pairs(config: Any, matched: Bool[np.ndarray, " pairs"]) -> Int[np.ndarr
         kept, reason = _best_pairs(scores, config), f"scores {scores.min():g} to {scores.max():g}"
     if not len(kept):
         raise DataError(
-            f"data.filter={config.filter} leaves none of the {len(matched)} training pairs: found "
-            f"{reason}, data.filter_value is {config.filter_value:g}"
+            f"data.filter={config.filter} would drop all {len(matched)} training pairs: found "
+            f"{reason} with data.filter_value={config.filter_value:g}"
         )
     if config.filter == "score" and len(kept) == len(matched):
         raise DataError(
-            f"data.filter_value is {config.filter_value:g} and drops none of the {len(matched)} "
-            f"training pairs: found {reason}, expected a value above the lowest"
+            f"data.filter_value: found {config.filter_value:g}, which drops none of the "
+            f"{len(matched)} training pairs ({reason}), expected a value above the lowest"
         )
     return kept
 
@@ -77,30 +77,30 @@ def check_settings(config: Any) -> None:
       ConfigError: lists every field that does not fit.
     """
     if config.filter not in FILTERS:
-        raise ConfigError(f"data.filter is {config.filter!r}, expected one of {FILTERS}")
+        raise ConfigError(f"data.filter: found {config.filter!r}, expected one of {FILTERS}")
     by_score = config.filter in ("score", "share")
     wrong = []
     if by_score and not config.filter_scores:
-        wrong.append(f"data.filter_scores is empty; data.filter={config.filter} needs a file")
+        wrong.append(f"data.filter_scores: found no file, data.filter={config.filter} requires one")
     if config.filter_scores and not by_score:
         wrong.append(
-            f"data.filter_scores: {config.filter_scores}, expected none, as data.filter is "
-            f"{config.filter}; set it to score or share"
+            f"data.filter_scores cannot be combined with data.filter={config.filter}; set "
+            "data.filter to score or share"
         )
     if config.filter_value and config.filter in ("none", "truth"):
         wrong.append(
-            f"data.filter_value is {config.filter_value:g}, expected 0, as data.filter is "
-            f"{config.filter}; set it to score, share or crossfit"
+            f"data.filter_value cannot be combined with data.filter={config.filter}; set "
+            "data.filter to score, share or judgement"
         )
-    if config.filter == "crossfit" and not 0 < config.filter_value < 1:
+    if config.filter == "judgement" and not 0 < config.filter_value < 1:
         wrong.append(
-            f"data.filter_value is {config.filter_value:g}, expected a probability of being "
+            f"data.filter_value: found {config.filter_value:g}, expected a probability of being "
             "matched, more than 0 and less than 1, such as 0.5"
         )
     if config.filter == "share" and not 0 < config.filter_value <= 1:
         wrong.append(
-            f"data.filter_value is {config.filter_value:g}, expected a share of the pairs, more "
-            "than 0 and at most 1"
+            f"data.filter_value: found {config.filter_value:g}, expected a share of the pairs, "
+            "more than 0 and at most 1"
         )
     if wrong:
         raise ConfigError(*wrong)
@@ -120,10 +120,10 @@ def read_scores(path: str | Path, pairs: int, images: int = 0) -> Real[np.ndarra
     """
     scores = open_scores(path)
     if len(scores) != pairs:
-        part = f" of the first {images} images, as data.train_images says" if images else ""
+        part = f" of the first {images} images (data.train_images)" if images else ""
         raise DataError(
             f"{path}: found {scores.dtype} {list(scores.shape)}, expected numbers [{pairs}], one "
-            f"for each training pair{part}"
+            f"per training pair{part}"
         )
     return scores
 
@@ -138,12 +138,12 @@ def open_scores(path: str | Path) -> Real[np.ndarray, " scores"]:
     if scores.ndim != 1 or scores.dtype.kind not in "fiu":
         raise DataError(
             f"{path}: found {scores.dtype} {list(scores.shape)}, expected one axis of numbers, one "
-            "for each training pair"
+            "per training pair"
         )
     bad = np.flatnonzero(~np.isfinite(scores))
     if len(bad):
         raise DataError(
-            *(f"{path}: entry {at} is {scores[at]}, expected a finite number" for at in bad)
+            *(f"{path}: entry {at}: found {scores[at]}, expected a finite number" for at in bad)
         )
     return scores
 

@@ -1,4 +1,4 @@
-"""Directories that are named as on the Hugging Face Hub: `owner/name`."""
+"""Find directories by their names on the Hugging Face Hub: `owner/name`."""
 
 import re
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ _NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 def find_directory(name: str | Path, files: Sequence[str]) -> Path:
     """Return the directory of this name, fetched from the Hub if there is none on this machine.
 
-    What is fetched lies in the Hub's cache, and is fetched again only if it has changed there.
+    Fetched files are stored in the Hub's cache, and are fetched again only if they have changed.
 
     Args:
       name: a path, or `owner/name`.

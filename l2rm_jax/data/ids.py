@@ -5,7 +5,7 @@ from typing import Any
 
 from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.data.pixels import Pixels
-from l2rm_jax.data.stored import open_split
+from l2rm_jax.data.stored import read_images
 from l2rm_jax.errors import DataError
 
 _BOM = b"\xef\xbb\xbf"
@@ -21,12 +21,10 @@ def read_ids(data_config: Any, pairs: PairDataset) -> tuple[list[str] | None, li
     Raises:
       DataError: as `read_image_ids`.
     """
-    if pairs.images.labels is not None:  # videos
-        return [str(label) for label in pairs.images.labels], None
     if not data_config.path:
         return None, None
-    in_pixels = isinstance(pairs.images, Pixels)
-    images = len(open_split(data_config, pairs.split, in_pixels=in_pixels).images)
+    stored = read_images(data_config.path, pairs.split, isinstance(pairs.images, Pixels))
+    images = len(stored) // pairs.images.stride
     image_ids = read_image_ids(data_config.path, pairs.split, images)
     captions = read_caption_ids(data_config.path, pairs.split)
     return image_ids and image_ids[: len(pairs.images)], captions and captions[: len(pairs)]

@@ -30,7 +30,7 @@ from l2rm_jax.errors import ConfigError, DataError, Problems
 
 VOCABULARY_FILE = "vocabulary.json"
 WORD_VECTORS_FILE = "word_vectors.npy"
-# Directories of a run's copies of its pretrained weights; the second for a model of pictures alone.
+# Directories of a run's copies of its pretrained weights; the second holds a separate image model.
 PRETRAINED, PRETRAINED_IMAGES = "pretrained", "pretrained_images"
 
 
@@ -67,14 +67,14 @@ def load_data(
 
     A run keeps its own `vocabulary.json` and `mismatch_index.npy` in `workdir` (written by
     `save_vocabulary_and_index`). If the vocabulary exists, it is used. If the index exists, it must
-    equal the one that the config asks for. This function writes nothing.
+    equal the index that the config gives. This function writes nothing.
 
     Args:
       data_config: the `data` part of the config.
       mismatch_config: the `mismatch` part of the config.
       workdir: work directory of the run; None reads the data without one.
       pretrained: the pretrained encoders. A text encoder's tokenizer reads the captions, and an
-        image encoder reads pictures in place of features.
+        image encoder reads pictures instead of features.
 
     Raises:
       DataError: a file is missing or invalid, or contradicts another file or the work directory.
@@ -128,7 +128,7 @@ def load_data(
     train, dev, test = map(_matched_pairs, stored, tokens)
     # All of dev is tokenized, because all of it counts for the vocabulary.
     train, dev = train.with_mismatch(mismatched), dev.head(len(short_dev.images))
-    if data_config.filter not in ("none", "crossfit"):  # crossfit needs a judgement of these pairs
+    if data_config.filter not in ("none", "judgement"):  # judged later, by these pairs
         fields = filters.result_fields(data_config, train.matched, kept)
         mismatched = replace(mismatched, filtered=fields)
         train = train.take(kept)
@@ -145,11 +145,11 @@ def load_train(
 ) -> tuple[PairDataset, Vocabulary | Pieces]:
     """Read all training pairs of a run, with its mismatch; neither dev nor test need exist.
 
-    No filter drops pairs. The vocabulary is the one a run would build from train and dev; if dev
-    cannot be read, it comes from the training captions alone. Otherwise as `load_data`.
+    No filter drops pairs. The vocabulary is built from train and dev, as in a run; if dev cannot be
+    read, only from the training captions. Otherwise as `load_data`.
 
     Returns:
-      The pairs, and the vocabulary; it is empty where captions are vectors.
+      The pairs, and the vocabulary, which is empty if captions are vectors.
 
     Raises:
       DataError, ConfigError: as `load_data`.
@@ -182,7 +182,7 @@ def load_train(
 
 
 def _dev_captions(data_config: Any) -> list[str]:
-    """Captions of dev; none where it cannot be read, as only a run needs it."""
+    """Captions of dev; none if it cannot be read, as only a run needs it."""
     try:
         return open_split(data_config, split_names(data_config)[1]).captions
     except DataError:
@@ -213,8 +213,8 @@ def open_vector_pairs(data_config: Any, split: str) -> PairDataset:
     stored = open_split(data_config, split)
     if stored.vectors is None:
         raise DataError(
-            f"{data_config.path}: the captions of {split} are words, expected vectors in the space "
-            f"of the images, as in {split}_caps.npy"
+            f"{data_config.path}: found words as captions of {split}, expected vectors in the "
+            f"space of the images ({split}_caps.npy)"
         )
     return _matched_pairs(stored, stored.vectors)
 
@@ -222,10 +222,10 @@ def open_vector_pairs(data_config: Any, split: str) -> PairDataset:
 def open_train_pairs(
     data_config: Any, mismatch_config: Any, in_pixels: bool = False
 ) -> PairDataset:
-    """Open the training pairs that a run would use: of the first images, and filtered.
+    """Open the training pairs that a run would use: from the first images, and filtered.
 
     It is used to check sizes after `load_data` has failed. If the number of images or the filter is
-    invalid, that step is skipped, so the result has at least as many pairs as a run would have.
+    invalid, this step is skipped, so the result never has fewer pairs than a run would have.
 
     Raises:
       DataError, ConfigError: the images or captions cannot be read.
@@ -245,8 +245,8 @@ def open_train_pairs(
 def save_vocabulary_and_index(data: Data, workdir: str | Path) -> None:
     """Write the run's vocabulary, word vectors and mismatch index; existing files are kept.
 
-    With pretrained weights, a copy of their directory is kept too; its tokenizer takes the place of
-    the vocabulary.
+    With pretrained weights, a copy of their directory is kept too; its tokenizer replaces the
+    vocabulary.
     """
     vocabulary, index = Path(workdir) / VOCABULARY_FILE, Path(workdir) / INDEX_FILE
     vectors = Path(workdir) / WORD_VECTORS_FILE
@@ -263,7 +263,7 @@ def save_vocabulary_and_index(data: Data, workdir: str | Path) -> None:
 
 
 def _word_vectors(path: str, vocabulary: Vocabulary, workdir: Path | None) -> np.ndarray | None:
-    """The word vectors that the run has kept, or those of the file; None without a file.
+    """Read the word vectors from the run's copy or else from the file; None without a file.
 
     Raises:
       ConfigError: the captions are vectors.
@@ -272,7 +272,7 @@ def _word_vectors(path: str, vocabulary: Vocabulary, workdir: Path | None) -> np
     if not path:
         return None
     if not len(vocabulary):
-        raise ConfigError(f"data.word_vectors: {path}, expected none: captions are vectors")
+        raise ConfigError("data.word_vectors cannot be combined with captions that are vectors")
     if workdir is not None and (workdir / WORD_VECTORS_FILE).exists():
         return np.load(workdir / WORD_VECTORS_FILE, allow_pickle=False)
     return read_word_vectors(path, vocabulary)
@@ -288,8 +288,8 @@ def _first_images(split: StoredSplit, images: int, field: str) -> StoredSplit:
     """Return the first `images` images of a split; 0 means all."""
     if not 0 <= images <= len(split.images):
         raise ConfigError(
-            f"{field} is {images}, expected 0 (all) to {len(split.images)}, the number of images "
-            f"in {split.images.name}"
+            f"{field}: found {images}, expected 0 (all) to {len(split.images)}, the number of "
+            f"images in {split.images.name}"
         )
     return split.head(images) if images else split
 
@@ -297,7 +297,7 @@ def _first_images(split: StoredSplit, images: int, field: str) -> StoredSplit:
 def _word_tools(
     problems: Problems, data_config: Any, in_words: bool, workdir: Path | None
 ) -> tuple[Vocabulary | None, SentenceSplitter | None]:
-    """The vocabulary, None if it is still to be built; and what splits sentences, if asked for."""
+    """Vocabulary, None if it must still be built, and sentence splitter, if configured."""
     vocabulary = problems.attempt(
         _known_vocabulary if in_words else _empty_vocabulary,
         data_config.vocabulary,
@@ -314,20 +314,20 @@ def _known_vocabulary(file: str, workdir: Path | None) -> Vocabulary | None:
     given = Vocabulary.read(file) if file else None
     if own and given and own != given:
         raise DataError(
-            f"{own_file}: this run's vocabulary ({len(own)} words) is not that of "
-            f"{file} ({len(given)} words)"
+            f"{own_file}: found this run's vocabulary of {len(own)} words, expected the vocabulary "
+            f"in {file} ({len(given)} words); use another workdir"
         )
     return own or given
 
 
 def _empty_vocabulary(file: str, workdir: Path | None) -> Vocabulary:
-    """Return an empty vocabulary, for captions that are vectors; check that none is asked for."""
+    """Return an empty vocabulary for captions that are vectors; check that none is configured."""
     if file:
-        raise ConfigError(f"data.vocabulary: {file}, expected none, as the captions are vectors")
+        raise ConfigError("data.vocabulary cannot be combined with captions that are vectors")
     if workdir is not None and (workdir / VOCABULARY_FILE).exists():
         raise DataError(
-            f"{workdir / VOCABULARY_FILE}: this run's captions are words, and the data now have "
-            "vectors ({split}_caps.npy); use another workdir or move the vectors away"
+            f"{workdir / VOCABULARY_FILE}: found caption vectors ({{split}}_caps.npy), expected "
+            "words, as in this run so far; use another workdir or move the vectors away"
         )
     return Vocabulary({})
 
@@ -345,18 +345,18 @@ def _check_pictures(stored: StoredSplit, bases: Bases, path: str) -> None:
         return
     differs = "" if found != side else f", made by {other}, expected {expected}"
     raise DataError(
-        f"{stored.images.name}: found pictures of {found} x {found} pixels{differs}; the "
-        f"{bases.image.kind} of the run takes {side} x {side}",
+        f"{stored.images.name}: found pictures of {found} x {found} pixels{differs}, expected "
+        f"{side} x {side} for the {bases.image.kind} of the run",
         hint="l2rm import --encoder=pixels:DIR with the same directory of weights",
     )
 
 
 def _check_no_words(config: Any, workdir: Path | None) -> None:
-    """Check that nothing asks for a vocabulary, as a pretrained tokenizer reads the captions."""
+    """Check that no vocabulary is configured, as a pretrained tokenizer reads the captions."""
     unset = {"vocabulary": "", "min_count": 4, "split_sentences": False}
     wrong = [
-        f"data.{name}: {config[name]!r}, expected {value!r}, as a pretrained text encoder has a "
-        "tokenizer of its own"
+        f"data.{name}: found {config[name]!r}, expected {value!r}, because a pretrained text "
+        "encoder has its own tokenizer"
         for name, value in unset.items()
         if config[name] != value
     ]
@@ -364,8 +364,8 @@ def _check_no_words(config: Any, workdir: Path | None) -> None:
         raise ConfigError(*wrong)
     if workdir is not None and (workdir / VOCABULARY_FILE).exists():
         raise DataError(
-            f"{workdir / VOCABULARY_FILE}: this run has a vocabulary, expected none with a "
-            "pretrained text encoder; use another workdir"
+            f"{workdir / VOCABULARY_FILE}: found a vocabulary, expected none with a pretrained "
+            "text encoder; use another workdir"
         )
 
 

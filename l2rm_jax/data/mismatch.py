@@ -1,13 +1,13 @@
 """Mismatched pairs: the image that each training caption is stored with.
 
-Three protocols mismatch a data set on purpose:
+Three protocols mismatch a data set deliberately:
 
 * `image` (RCL, DECL, L2RM) permutes some images; all captions of an image move together.
 * `caption` (NCR, BiCro) permutes the images of some captions, caption by caption.
-* `semi_paired` (RCSL) permutes all images except a few, and tells the method which ones it kept.
-  Or a file says which pairs are known to be matched, and nothing is permuted.
+* `semi_paired` (RCSL) permutes all images except a few, and the method knows which were kept.
+  Alternatively, a file lists the pairs that are known to be matched, and nothing is permuted.
 
-Results under different protocols cannot be compared. With five captions an image and a rate of
+Results under different protocols cannot be compared. With five captions per image and a rate of
 0.6, 40% of the images keep at least one matched caption under `image`, but 92% under `caption`.
 """
 
@@ -29,7 +29,7 @@ PROTOCOLS = ("image", "caption", SEMI_PAIRED)
 
 @dataclass(frozen=True)
 class Mismatch:
-    """The image that each caption is stored with, and where this index came from.
+    """Index of the image that each caption is stored with, and its source.
 
     Attributes:
       protocol: one of `PROTOCOLS`.
@@ -38,12 +38,12 @@ class Mismatch:
       source: "generated", or the path of the index file.
       stored_image: [captions] row of the image that each caption is stored with.
       image_count: number of images.
-      true_rate: share of captions that are stored with another image than their own. This is
-        counted, because a permutation may leave some in place.
+      true_rate: counted share of captions that are stored with another image than their own; a
+        permutation may leave some in place.
       kept_share: share of images that keep at least one of their own captions.
       filtered: results fields of the filter that drops training pairs; empty without a filter.
-      known: [captions] which pairs are known to be matched; a method trusts these alone. None if
-        this is not known of any pair, and a method may trust all.
+      known: [captions] True for pairs that are known to be matched; a method trusts only these.
+        None if no pairs are known, and a method may trust all.
     """
 
     protocol: str
@@ -69,7 +69,7 @@ class Mismatch:
         }
 
     def sentences(self) -> list[str]:
-        """What was done to the pairs before training, in words; empty if nothing was."""
+        """Describe the changes to the pairs before training; empty without changes."""
         pairs = len(self.stored_image)
         mismatched = round(self.true_rate * pairs)
         lines = []
@@ -88,13 +88,13 @@ class Mismatch:
         return lines
 
     def _origin(self) -> str:
-        """Who mismatched the pairs, as the end of a sentence about them."""
+        """Describe the source of the mismatch, as the end of a sentence about the pairs."""
         if self.rate_asked is None:
             return f"are mismatched by the index file {self.source} (protocol {self.protocol})"
         amount = f"rate {self.rate_asked:g}"
         if self.known is not None:
             amount = f"{len(np.unique(self.stored_image[self.known])):,} images kept"
-        return f"were mismatched on purpose (protocol {self.protocol}, {amount})"
+        return f"were mismatched deliberately (protocol {self.protocol}, {amount})"
 
     def __str__(self) -> str:
         fields = self.row().items()
@@ -116,17 +116,17 @@ def check_settings(protocol: str, rate: float, seed: int, paired_images: int = 0
     """
     wrong = []
     if protocol not in PROTOCOLS:
-        wrong.append(f"mismatch.protocol is {protocol!r}, expected one of {PROTOCOLS}")
+        wrong.append(f"mismatch.protocol: found {protocol!r}, expected one of {PROTOCOLS}")
     elif (protocol == SEMI_PAIRED) != (paired_images > 0):
         expected = "at least 1" if protocol == SEMI_PAIRED else "0"
         wrong.append(
-            f"mismatch.paired_images is {paired_images}, expected {expected} with "
+            f"mismatch.paired_images: found {paired_images}, expected {expected} with "
             f"mismatch.protocol={protocol}"
         )
     if not 0 <= rate < 1:
-        wrong.append(f"mismatch.rate is {rate}, expected 0 <= rate < 1")
+        wrong.append(f"mismatch.rate: found {rate}, expected 0 <= rate < 1")
     if seed < 0:
-        wrong.append(f"mismatch.seed is {seed}, expected 0 or more")
+        wrong.append(f"mismatch.seed: found {seed}, expected 0 or more")
     if wrong:
         raise ConfigError(*wrong)
 
@@ -148,7 +148,7 @@ def generate(
       seed: seed of the permutation, 0 or more.
       caption_image: [captions] row of each caption's own image.
       image_count: number of images.
-      paired_images: number of images that stay in place under `semi_paired`, else 0.
+      paired_images: number of images that keep their captions under `semi_paired`, else 0.
 
     Raises:
       ConfigError: an unknown protocol, or a rate, seed or number of images out of range.
@@ -169,7 +169,7 @@ def read(
 ) -> Mismatch:
     """Read a mismatch index file in either of the published formats.
 
-    The length of the index tells the formats apart:
+    The length of the index determines the format:
 
     * One entry per image: caption k is stored with image `index[caption_image[k]]`.
     * One entry per caption: caption k is stored with image `index[k]`. If all captions of every
@@ -188,7 +188,7 @@ def read(
     outside = np.flatnonzero((index < 0) | (index >= image_count))
     if len(outside):
         expected = f"expected 0 to {image_count - 1}"
-        raise DataError(*(f"{path}: entry {at} is {index[at]}, {expected}" for at in outside))
+        raise DataError(*(f"{path}: entry {at}: found {index[at]}, {expected}" for at in outside))
     index = index.astype(np.int64)
     stored = index[caption_image] if len(index) == image_count else index
     image_of_last_caption = np.zeros(image_count, np.int64)
@@ -201,7 +201,7 @@ def read(
 def read_known(
     path: str | Path, caption_image: Int[np.ndarray, " captions"], image_count: int
 ) -> Mismatch:
-    """Read which pairs are known to be matched; all captions stay with the image they came with.
+    """Read the pairs that are known to be matched; all captions keep their own image.
 
     Args:
       path: a `.npy` file with the rows of these pairs.
@@ -215,7 +215,7 @@ def read_known(
     outside = np.flatnonzero((rows < 0) | (rows >= captions))
     if len(outside):
         expected = f"expected 0 to {captions - 1}"
-        raise DataError(*(f"{path}: entry {at} is {rows[at]}, {expected}" for at in outside))
+        raise DataError(*(f"{path}: entry {at}: found {rows[at]}, {expected}" for at in outside))
     stored = np.asarray(caption_image)
     made = _count_rates(SEMI_PAIRED, None, None, str(path), stored, caption_image, image_count)
     known = np.zeros(captions, bool)
@@ -260,7 +260,7 @@ def _semi_paired(
     """Permute all images except `paired_images` randomly chosen ones."""
     if paired_images > image_count:
         raise ConfigError(
-            f"mismatch.paired_images is {paired_images}, expected at most {image_count}, the "
+            f"mismatch.paired_images: found {paired_images}, expected at most {image_count}, the "
             "number of training images"
         )
     chosen = rng.permutation(image_count)[paired_images:]
@@ -282,7 +282,7 @@ def _count_rates(
     caption_image: np.ndarray,
     image_count: int,
 ) -> Mismatch:
-    """Make a `Mismatch` of an index, with the rates counted in it."""
+    """Make a `Mismatch` from an index, and count its rates."""
     matched = stored == caption_image
     return Mismatch(
         protocol=protocol,

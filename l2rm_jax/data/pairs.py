@@ -14,6 +14,8 @@ from l2rm_jax.data.pretrained import Encoders
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import DataError
 
+SUSPICIOUS = 0.5  # a pair with a higher probability of being mismatched counts as mismatched
+
 Tokens = list[Int32[np.ndarray, " words"]] | RegionFeatures  # word indices, or word vectors
 
 
@@ -25,12 +27,12 @@ def token_counts(tokens: Tokens) -> Int32[np.ndarray, " captions"]:
 
 
 class Rematched(NamedTuple):
-    """Images combined with captions that they are not stored with, as they fit better.
+    """Images combined with better fitting captions than the stored ones.
 
     Attributes:
       image: row of each image.
       caption: row of the caption that it was rematched with.
-      weight: how far to trust that, in (0, 1].
+      weight: confidence in the match, in (0, 1].
     """
 
     image: Int[np.ndarray, " rematched"]
@@ -46,18 +48,18 @@ class PairDataset:
       split: name of the split.
       images: features, or pictures for a pretrained encoder, each image once.
       captions: [pairs] raw text, captions of the same image next to each other. If only the vectors
-        of a caption exist, the text names its place in the file.
+        of a caption exist, the text names its row in the file.
       tokens: [pairs] word indices of each caption, including `<start>` and `<end>`, or its word
         vectors.
       caption_image: [pairs] row of the image that each caption was written for, ascending.
       stored_image: [pairs] row of the image that each caption is stored with; equal to
         `caption_image` unless the pair is mismatched.
-      known: [pairs] which pairs are known to be matched; None if this is not known of any.
+      known: [pairs] True for pairs that are known to be matched; None if no pairs are known.
       posterior: [pairs] probability that the pair is mismatched; None if the pairs were not judged.
-      rematched: the doubted pairs, combined anew; None if they were not.
-      judged_captions: one vector of each caption, by which pairs are judged and models fitted in
-        closed form; None takes the tokens.
-      judged_images: likewise one vector of each image; None takes the features.
+      rematched: the rematched suspicious pairs; None if they were not rematched.
+      judged_captions: one vector per caption, used to judge pairs and to fit models in closed form;
+        None uses the tokens.
+      judged_images: likewise one vector per image; None uses the features.
     """
 
     split: str
@@ -77,7 +79,7 @@ class PairDataset:
 
     @property
     def captions_per_image(self) -> int | Int[np.ndarray, " images"]:
-        """Number of captions of each image; a single number if it is the same for all images."""
+        """Number of captions per image; a single number if all images have equally many."""
         counts = np.bincount(self.caption_image, minlength=len(self.images))
         return int(counts[0]) if (counts == counts[0]).all() else counts
 
@@ -88,12 +90,12 @@ class PairDataset:
 
     @property
     def matched(self) -> Bool[np.ndarray, " pairs"]:
-        """Which captions are stored with their own image."""
+        """True for captions that are stored with their own image."""
         return self.stored_image == self.caption_image
 
     @property
     def paired(self) -> Bool[np.ndarray, " pairs"]:
-        """Which pairs a method may trust: those that are known to be matched, or all."""
+        """True for pairs that a method may trust: the pairs known to be matched, or all."""
         return np.ones(len(self), bool) if self.known is None else self.known
 
     def head(self, images: int) -> "PairDataset":
@@ -103,7 +105,7 @@ class PairDataset:
           DataError: there are fewer images, or captions are already mismatched.
         """
         if not self.matched.all():
-            raise DataError(f"{self.split}: take the first images before mismatching captions")
+            raise DataError(f"{self.split}: found mismatched pairs; call head() before mismatching")
         pairs = np.arange(np.searchsorted(self.caption_image, images))
         judged = self.judged_images
         return replace(
@@ -113,9 +115,9 @@ class PairDataset:
         )
 
     def take(self, pairs: Int[np.ndarray, " taken"]) -> "PairDataset":
-        """Return some of the pairs. All images stay, even those left without a caption.
+        """Return some of the pairs. All images are kept, even images without a remaining caption.
 
-        Of the rematched pairs, those stay whose image and caption both have a pair among the taken.
+        A rematched pair is kept if its image and its caption both have a pair among the taken ones.
         """
         vectors, judged = isinstance(self.tokens, RegionFeatures), self.judged_captions
         return replace(
@@ -131,7 +133,7 @@ class PairDataset:
         )
 
     def _take_rematched(self, pairs: np.ndarray) -> Rematched:
-        """The rematched pairs among these, if each is taken once; captions by their new row."""
+        """Select the rematched pairs among `pairs`, if all are distinct; renumber captions."""
         image, caption, weight = self.rematched
         new_row = np.full(len(self), -1)
         new_row[pairs] = np.arange(len(pairs))
@@ -141,7 +143,7 @@ class PairDataset:
     def cross(
         self, images: Int[np.ndarray, " I"], captions: Int[np.ndarray, " M"]
     ) -> "PairDataset":
-        """Return some images and some captions, without saying which belong together."""
+        """Return some images and some captions, without information about their pairs."""
         nothing, judged = np.zeros(len(captions), np.int64), self.judged_images
         return replace(
             self.take(captions),
@@ -160,7 +162,7 @@ class PairDataset:
         """
         if len(mismatch.stored_image) != len(self) or mismatch.image_count != len(self.images):
             raise DataError(
-                f"{self.split}: mismatch of {len(mismatch.stored_image)} captions and "
+                f"{self.split}: found a mismatch of {len(mismatch.stored_image)} captions and "
                 f"{mismatch.image_count} images, expected {len(self)} and {len(self.images)}"
             )
         return replace(self, stored_image=mismatch.stored_image, known=mismatch.known)
@@ -174,7 +176,7 @@ class Data:
     given as vectors, and a tokenizer if a pretrained text encoder reads them.
 
     Attributes:
-      word_vectors: start of the word embeddings; rows of words without a vector are NaN.
+      word_vectors: initial word embeddings; NaN for words without a vector.
       pretrained: the pretrained encoders; None without any.
     """
 

@@ -1,4 +1,4 @@
-"""Vectors in columns of Parquet files, copied once to files that are memory-mapped."""
+"""Vectors in columns of Parquet files, copied once to memory-mapped files."""
 
 import contextlib
 import hashlib
@@ -15,7 +15,7 @@ from l2rm_jax.data.files import locked_file, new_file
 from l2rm_jax.errors import ConfigError, DataError, Problems, first_line
 
 _WORDS = {"img_emb": ("image", "img"), "text_emb": ("text", "txt", "caption")}  # in their names
-_ROWS = 4096  # that are read at once
+_ROWS = 4096  # rows read at once
 _LOCK = "lock"  # file among the copies
 _BUFFER = 1 << 20  # bytes of a column that are read at once
 
@@ -32,12 +32,14 @@ def open_parquet(file: Path) -> Any:
         from pyarrow import parquet
     except ImportError:
         raise ConfigError(
-            f"{file}: needs pyarrow, which is missing", hint="pip install pyarrow"
+            f"{file}: reading this file requires pyarrow", hint="pip install pyarrow"
         ) from None
     try:
         return parquet.ParquetFile(file, buffer_size=_BUFFER, pre_buffer=False)
     except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(f"{file}: not a Parquet file ({first_line(error, 200)})") from error
+        raise DataError(
+            f"{file}: cannot be read ({first_line(error, 200)}), expected a Parquet file"
+        ) from error
 
 
 def natural_order(file: Path) -> list[tuple[int, str]]:
@@ -49,8 +51,8 @@ def natural_order(file: Path) -> list[tuple[int, str]]:
 def vector_column(file: Path, side: str) -> str | None:
     """Name of the column with the vectors of a side; None without one.
 
-    It holds lists of floats, and its name says `image` or `img`; for captions `text`, `txt` or
-    `caption`: `image_embedding`, `img_emb`, `clip_text_features`.
+    It holds lists of floats, and its name contains `image` or `img`, or for captions `text`, `txt`
+    or `caption`: `image_embedding`, `img_emb`, `clip_text_features`.
 
     Args:
       file: the Parquet file.
@@ -76,19 +78,19 @@ def vector_column(file: Path, side: str) -> str | None:
 def copy_vectors(
     files: Sequence[Path], sides: Sequence[str], directory: Path
 ) -> dict[str, list[tuple[str, Path]]]:
-    """Copy the vectors of Parquet files to `.npy` files, as far as that has not been done.
+    """Copy the vectors of Parquet files to `.npy` files, unless they are copied already.
 
-    A file is read in blocks, so memory does not grow with it. A copy belongs to the path, size and
-    time of its file, so that one that has changed is copied again. Of several processes, one
-    copies, and the others wait for it.
+    A file is read in blocks, so memory does not grow with it. A copy is identified by the path,
+    size and time of its file, so a changed file is copied again. If several processes need a copy,
+    one makes it and the others wait.
 
     Args:
       files: the Parquet files.
       sides: `img_emb` and `text_emb`.
-      directory: where the copies lie.
+      directory: directory of the copies.
 
     Returns:
-      For each side, a name for messages and the copy, of each file.
+      For each side and file, a name for messages and the copy.
 
     Raises:
       DataError: a file is damaged or empty, lacks a column, or has a row without a vector of the
@@ -98,7 +100,7 @@ def copy_vectors(
     copied: dict[str, list[tuple[str, Path]]] = {side: [] for side in sides}
     directory.mkdir(parents=True, exist_ok=True)
     with (
-        locked_file(directory / _LOCK, "copies vectors beside", wait=True),
+        locked_file(directory / _LOCK, "copies vectors beside", timeout=-1),
         progress_bar(len(files), "reading vectors", unit="files") as bar,
     ):
         for file in files:
@@ -143,7 +145,7 @@ def _copy_name(file: Path, column: str) -> str:
 
 
 def _copy(file: Path, copies: dict[str, Path]) -> None:
-    """Copy columns, unless their copies are there."""
+    """Copy columns, unless their copies exist."""
     copies = {column: copy for column, copy in copies.items() if not copy.exists()}
     if not copies:
         return
@@ -190,14 +192,14 @@ def _batches(file: Path, table: Any, columns: list[str]) -> Iterator[Any]:
 def _block(
     name: str, column: Any, start: int, sizes: dict[str, int], problems: list[str]
 ) -> Float[np.ndarray, "rows d"] | None:
-    """The vectors of some rows; None if a row is wrong, after a note of each that is.
+    """Read the vectors of some rows; if rows are invalid, report each of them and return None.
 
     Args:
       name: file and column.
       column: the lists of numbers.
       start: number of the first row.
-      sizes: by name, what the first vector of a column sets: its length.
-      problems: takes the notes.
+      sizes: length of the first vector of each column, by name.
+      problems: receives the reports.
     """
     from pyarrow import compute
 
@@ -207,13 +209,13 @@ def _block(
     for row in wrong:
         found = "null" if lengths[row] < 0 else f"{lengths[row]} numbers"
         expected = f"{size}, as in the first row" if size else "some"
-        problems.append(f"{name}: row {start + row} holds {found}, expected {expected}")
+        problems.append(f"{name}: row {start + row}: found {found}, expected {expected}")
     if len(wrong):
         return None
     values = column.flatten()
     if values.null_count:
         is_null = values.is_null().to_numpy(zero_copy_only=False).reshape(-1, size)
         rows = np.flatnonzero(is_null.any(axis=1))
-        problems += [f"{name}: row {start + row} holds a null, expected numbers" for row in rows]
+        problems += [f"{name}: row {start + row}: found a null, expected numbers" for row in rows]
         return None
     return values.to_numpy(zero_copy_only=False).reshape(-1, size)

@@ -1,40 +1,34 @@
-"""Pictures: how each kind of file becomes upright RGB, and that the square a model takes.
-
-Pillow is imported where it is needed, as only pictures need it.
-"""
+"""Pictures: convert all kinds of files to upright RGB, and to the square that a model takes."""
 
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import UInt8
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from l2rm_jax.bases import Preparation
 from l2rm_jax.errors import DataError, first_line
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
 LARGEST_SIDE = 2048  # of a picture that an encoder sees; larger ones are reduced
-LARGEST_RATIO = 50  # of the sides; CLIP makes the short one 224, so that the long one has 11,200
-_GREY_BITS = (8, 10, 12, 14, 16)  # that cameras and scanners fill, of the 16 or 32 in the file
+LARGEST_RATIO = 50  # of the sides; CLIP resizes the short side to 224, so the long one has 11,200
+_GREY_BITS = (8, 10, 12, 14, 16)  # bits that cameras and scanners use, of the 16 or 32 in the file
 
 
 class UnreadableError(Exception):
-    """A picture cannot be used; the message says why, as `rejected.csv` has it."""
+    """A picture cannot be used; the message is the reason written to `rejected.csv`."""
 
 
-def prepare(picture: "Image", preparation: Preparation) -> UInt8[np.ndarray, "S S 3"]:
-    """Resize an upright RGB picture, and cut the square out of its centre, as a model takes it.
+def prepare(picture: Image.Image, preparation: Preparation) -> UInt8[np.ndarray, "S S 3"]:
+    """Resize an upright RGB picture, and cut a model's input square out of its centre.
 
-    The pixels are those of the image processors of Hugging Face's transformers.
+    The pixels equal the output of the image processors in Hugging Face's transformers.
 
     Args:
       picture: the picture.
-      preparation: how the model wants it.
+      preparation: preprocessing of the model.
     """
     side, short = preparation.image_size, preparation.short_side
     width, height = picture.size
@@ -49,9 +43,9 @@ def prepare(picture: "Image", preparation: Preparation) -> UInt8[np.ndarray, "S 
 
 
 def prepare_all(
-    pictures: "Sequence[str | Path | Image]", preparation: Preparation
+    pictures: Sequence[str | Path | Image.Image], preparation: Preparation
 ) -> UInt8[np.ndarray, "n S S 3"]:
-    """Prepare pictures, which Pillow has opened or files hold.
+    """Prepare pictures, given as Pillow pictures or files.
 
     Raises:
       DataError: as `upright_pictures`.
@@ -59,11 +53,11 @@ def prepare_all(
     return np.stack([prepare(picture, preparation) for picture in upright_pictures(pictures)])
 
 
-def upright_pictures(pictures: "Sequence[str | Path | Image]") -> "list[Image]":
-    """Upright RGB of pictures, which Pillow has opened or files hold.
+def upright_pictures(pictures: Sequence[str | Path | Image.Image]) -> list[Image.Image]:
+    """Convert pictures, given as Pillow pictures or files, to upright RGB.
 
     Raises:
-      DataError: there is none, or one cannot be used; lists every one.
+      DataError: there is no picture, or some cannot be used; the message lists all of them.
     """
     if not len(pictures):
         raise DataError("images: found none, expected at least one")
@@ -71,8 +65,8 @@ def upright_pictures(pictures: "Sequence[str | Path | Image]") -> "list[Image]":
     for row, picture in enumerate(pictures):
         name = picture if isinstance(picture, str | Path) else f"images: number {row}"
         try:
-            upright = upright_picture(picture) if _is_opened(picture) else _read_picture(picture)
-            found.append(upright[0])
+            is_open = isinstance(picture, Image.Image)
+            found.append((upright_picture if is_open else _read_picture)(picture)[0])
         except UnreadableError as error:
             problems.append(f"{name}: {error}")
     if problems:
@@ -80,16 +74,9 @@ def upright_pictures(pictures: "Sequence[str | Path | Image]") -> "list[Image]":
     return found
 
 
-def _is_opened(picture: object) -> bool:
-    """Whether it is a picture of Pillow."""
-    from PIL import Image
-
-    return isinstance(picture, Image.Image)
-
-
-def _read_picture(file: "str | Path") -> "tuple[Image, list[str]]":
+def _read_picture(file: str | Path) -> tuple[Image.Image, list[str]]:
     if not isinstance(file, str | Path):
-        raise UnreadableError(f"is a {type(file).__name__}, expected a picture of Pillow or a file")
+        raise UnreadableError(f"found a {type(file).__name__}, expected a Pillow picture or a file")
     try:
         content = Path(file).read_bytes()
     except OSError as error:
@@ -97,32 +84,28 @@ def _read_picture(file: "str | Path") -> "tuple[Image, list[str]]":
     return open_picture(content)
 
 
-def open_picture(content: bytes) -> tuple["Image", list[str]]:
+def open_picture(content: bytes) -> tuple[Image.Image, list[str]]:
     """Decode the bytes of a picture to upright RGB; result and errors as `upright_picture`."""
-    from PIL import Image
-
     with _reasons():
         return upright_picture(Image.open(io.BytesIO(content)))
 
 
-def upright_picture(picture: "Image") -> tuple["Image", list[str]]:
-    """Turn a picture of Pillow into upright RGB.
+def upright_picture(picture: Image.Image) -> tuple[Image.Image, list[str]]:
+    """Convert a Pillow picture to upright RGB.
 
     * The EXIF orientation is applied.
-    * Of an animated picture, the first frame is taken.
+    * Only the first frame of an animated picture is used.
     * Transparent parts become white.
-    * Grey of 16 or 32 bits is scaled to 8, by the number of bits that its values fill; CMYK and
+    * Grey of 16 or 32 bits is scaled to 8 bits, by the number of bits that its values use; CMYK and
       palettes are converted.
     * A picture with a side above `LARGEST_SIDE` is reduced to it.
 
     Returns:
-      The picture, and what was done to it, in a word or two each.
+      The picture, and the conversions made, in a word or two each.
 
     Raises:
-      UnreadableError: it is no picture, damaged, too large, or much longer than wide.
+      UnreadableError: the file is not a picture, is damaged or too large, or has an extreme shape.
     """
-    from PIL import ImageOps
-
     with _reasons():
         if max(picture.size) > LARGEST_RATIO * min(picture.size):
             raise UnreadableError(
@@ -145,23 +128,19 @@ def upright_picture(picture: "Image") -> tuple["Image", list[str]]:
 
 @contextmanager
 def _reasons() -> Iterator[None]:
-    """Raise an `UnreadableError` in place of the errors of Pillow."""
-    from PIL import UnidentifiedImageError
-
+    """Raise an `UnreadableError` instead of the errors of Pillow."""
     try:
         yield
     except UnreadableError:
         raise
     except UnidentifiedImageError:
-        raise UnreadableError("damaged picture: of no kind that Pillow knows") from None
+        raise UnreadableError("damaged picture: not a format that Pillow knows") from None
     except Exception as error:  # decoders raise errors of many types
         raise UnreadableError(f"damaged picture: {first_line(error, 200)}") from None
 
 
-def _as_rgb(picture: "Image", done: list[str]) -> "Image":
-    from PIL import Image
-
-    if picture.mode.startswith("I"):  # grey of 16 or 32 bits, which may fill but a part of them
+def _as_rgb(picture: Image.Image, done: list[str]) -> Image.Image:
+    if picture.mode.startswith("I"):  # grey of 16 or 32 bits, not all of which may be used
         values = np.asarray(picture).astype(np.int64).clip(min=0)
         filled = int(values.max()).bit_length()
         bits = next((each for each in _GREY_BITS if each >= filled), filled)

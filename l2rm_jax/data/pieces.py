@@ -1,9 +1,11 @@
 """Turn captions into the ids of a pretrained tokenizer (`tokenizer.json` of Hugging Face)."""
 
+import importlib
 import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,12 +24,12 @@ _log = logging.getLogger(__name__)
 
 
 class PieceCounts(NamedTuple):
-    """Numbers of each caption.
+    """Counts per caption.
 
     Attributes:
-      read: pieces that are read, without the tokens around the caption.
-      unknown: how many of them the tokenizer does not know.
-      is_cut: whether the caption is too long and loses the rest.
+      read: number of pieces that are read, without the tokens around the caption.
+      unknown: number of these pieces that the tokenizer does not know.
+      is_cut: whether the caption is too long and loses its end.
     """
 
     read: Int[np.ndarray, " captions"]
@@ -38,15 +40,15 @@ class PieceCounts(NamedTuple):
 class Pieces:
     """A pretrained tokenizer, which splits words into pieces that its model knows.
 
-    A caption that is too long loses its last pieces, never the token at its end.
+    A caption that is too long loses its last pieces, but keeps its end token.
 
     Args:
       file: the tokenizer.json.
       base: the text transformer that reads the ids.
-      max_words: most tokens of a caption, those around it included.
+      max_words: maximum number of tokens per caption, including the tokens around it.
 
     Attributes:
-      limit: most tokens of a caption: `max_words`, or as many positions as the model has.
+      limit: maximum number of tokens per caption: `max_words`, limited to the model's positions.
 
     Raises:
       DataError: the file is missing or damaged, does not fit the model, or `tokenizers` is not
@@ -62,19 +64,19 @@ class Pieces:
         problems.attempt(self._check_ids, str(file))
         problems.attempt(self._check_limit, max_words)
         problems.raise_all()
-        self._tokenizer.no_padding()  # a file may ask for both, with lengths of its own
+        self._tokenizer.no_padding()  # a file may request both, with its own lengths
         self._tokenizer.enable_truncation(self.limit)
         if base.pads_to_limit:
             self._tokenizer.enable_padding(length=base.positions, pad_id=base.padding)
 
     def __len__(self) -> int:
-        """Rows of the model's table: ids are below this number."""
+        """Number of rows in the model's embedding table; ids are below it."""
         return self._base.pieces
 
     def encode_all(
         self, captions: Sequence[str], name: str = "captions"
     ) -> list[Int32[np.ndarray, " tokens"]]:
-        """Ids of captions, with the tokens around them; warns once, by `name`, if some are cut."""
+        """Encode captions as ids, with the tokens around them; warn once if some are cut."""
         ids: list[np.ndarray] = []
         cut: list[str] = []
         for start in range(0, len(captions), _BLOCK):
@@ -98,7 +100,7 @@ class Pieces:
         """Encode captions.
 
         Raises:
-          DataError: the tokenizer cannot, as one of its tokens has no id, for example.
+          DataError: the tokenizer fails, for example because one of its tokens has no id.
         """
         try:
             return self._tokenizer.encode_batch(list(captions))
@@ -108,10 +110,10 @@ class Pieces:
             ) from error
 
     def words(self, caption: str) -> tuple[list[str], list[list[int]]]:
-        """The words of a caption, and for each the columns of its pieces.
+        """Words of a caption, each with the columns of its pieces.
 
-        Column 0 is the token or vector that stands for the caption; the first piece is column 1. A
-        caption that was cut has fewer words.
+        Column 0 is the token or vector of the whole caption; the first piece is column 1. A cut
+        caption has fewer words.
         """
         encoded = self._tokenizer.encode(caption)
         pieces = [at for at, word in enumerate(encoded.word_ids) if word is not None]
@@ -154,22 +156,22 @@ class Pieces:
         )
 
     def to_bytes(self) -> bytes:
-        """The tokenizer as a file would hold it, to compare tokenizers."""
+        """Serialise the tokenizer as in its file, to compare tokenizers."""
         return self._tokenizer.to_str().encode()
 
     def _check_ids(self, file: str) -> None:
-        """Check that every id has a row of the model's table, and that captions get their end."""
+        """Check that every id has a row in the model's table, and captions get an end token."""
         largest = max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
         problems = []
         if largest >= self._base.pieces:
             problems.append(
-                f"{file}: has ids up to {largest}, expected at most {self._base.pieces - 1}, as "
-                "the model has that many rows"
+                f"{file}: found ids up to {largest}, expected at most {self._base.pieces - 1}, the "
+                "last row of the model's embedding table"
             )
         added = self._tokenizer.num_special_tokens_to_add(False)
         if added != self._marks:
             problems.append(
-                f"{file}: adds {added} tokens to a caption, expected {self._marks} "
+                f"{file}: found {added} tokens added to a caption, expected {self._marks} "
                 f"({_MARKS[self._base.kind]})"
             )
         if problems:
@@ -179,13 +181,13 @@ class Pieces:
         base = self._base
         if base.pads_to_limit and self.limit < base.positions:
             raise ConfigError(
-                f"data.max_words is {max_words}, expected at least {base.positions}, to which "
-                f"{base.kind} pads every caption"
+                f"data.max_words: found {max_words}, expected at least {base.positions}, because "
+                f"{base.kind} pads every caption to this length"
             )
         if self.limit <= self._marks:
             raise ConfigError(
-                f"data.max_words is {max_words}, expected more than {self._marks}: each caption "
-                f"has the tokens {_MARKS[base.kind]}"
+                f"data.max_words: found {max_words}, expected more than {self._marks}, because "
+                f"each caption has the tokens {_MARKS[base.kind]}"
             )
 
 
@@ -197,22 +199,26 @@ def _read_tokenizer(file: Path) -> Any:
     """
     # Else the library warns at every fork of a process that has tokenized.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    tokenizer = needed_module("tokenizers").Tokenizer
     try:
-        from tokenizers import Tokenizer
-    except ImportError as error:
-        raise missing_package("tokenizers", error) from error
-    try:
-        return Tokenizer.from_file(str(file))
+        return tokenizer.from_file(str(file))
     except Exception as error:  # the library raises plain exceptions
         raise DataError(
-            f"{file}: is no tokenizer ({first_line(error, 200)}), expected a file of the package "
-            "tokenizers"
+            f"{file}: cannot be read ({first_line(error, 200)}), expected a tokenizer file of the "
+            "package tokenizers"
         ) from error
 
 
-def missing_package(name: str, error: ImportError) -> DataError:
-    """The error of a package that pretrained models need and that cannot be imported."""
-    return DataError(
-        f"model.pretrained: {name} cannot be imported: {error}",
-        hint='pip install "l2rm_jax[pretrained]"',
-    )
+def needed_module(name: str) -> ModuleType:
+    """Import a module of a package that pretrained models need.
+
+    Raises:
+      DataError: it cannot be imported.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise DataError(
+            f"model.pretrained: {name.partition('.')[0]} cannot be imported: {error}",
+            hint='pip install "l2rm_jax[pretrained]"',
+        ) from error

@@ -17,7 +17,7 @@ from l2rm_jax.errors import DataError
 class Pixels:
     """Pictures [images, S, S, 3] of bytes, which a vision transformer encodes within the model.
 
-    It has the members of `RegionFeatures` that others use. A picture counts as one region.
+    It has the public interface of `RegionFeatures`. A picture counts as one region.
 
     Attributes:
       name: path of the file, or another name for error messages.
@@ -43,7 +43,7 @@ class Pixels:
         """Wrap pictures that are already in memory.
 
         Raises:
-          DataError: a wrong rank or dtype, or no square pictures.
+          DataError: a wrong rank or dtype, or pictures that are not square.
         """
         shape = array.shape
         is_square = array.ndim == 4 and shape[1] == shape[2] and shape[3] == 3
@@ -69,7 +69,7 @@ class Pixels:
           DataError: there are fewer images, or `images` is less than 1.
         """
         if not 1 <= images <= len(self):
-            raise DataError(f"{self.name}: asked for the first {images} of {len(self)} images")
+            raise DataError(f"{self.name}: found {len(self)} images, expected at least {images}")
         return replace(self, array=self.array[:images])
 
     def take(self, images: Int[np.ndarray, " taken"]) -> "Pixels":
@@ -99,7 +99,7 @@ class Pixels:
         return np.ascontiguousarray(self.array[checked_rows(self, indices)])
 
     def region_counts(self, indices: Sequence[int] | np.ndarray) -> Int32[np.ndarray, " rows"]:
-        """One for each picture; the model knows how many patches it has.
+        """Return 1 for each picture; the model knows the number of its patches.
 
         Raises:
           DataError: a number is out of range.

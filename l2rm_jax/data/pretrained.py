@@ -1,9 +1,9 @@
 """Read pretrained weights, a directory in the form of Hugging Face, without PyTorch.
 
 It has config.json and model.safetensors, or the shards that model.safetensors.index.json names;
-for captions tokenizer.json, for pictures preprocessor_config.json. Pickled weights are refused. The
-name of a model on the Hub stands for its directory there. A run keeps a copy in its work directory,
-which is read by the same code.
+for captions tokenizer.json, for pictures preprocessor_config.json. Pickled weights are rejected.
+The name of a model on the Hub refers to its directory there. A run keeps a copy in its work
+directory, which the same code reads.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ CONFIG_FILE, POOLING_FILE = "config.json", "1_Pooling/config.json"
 PREPARATION_FILE = "preprocessor_config.json"
 _PROCESSOR_FILE = "processor_config.json"  # newer versions write it, with the other one in it
 SOURCE_FILE = "source.json"  # written by `keep`
-# Files of a directory, besides its weights, that a run or a saved model keeps.
+# Files of a directory, in addition to its weights, that a run or a saved model keeps.
 SMALL_FILES = (CONFIG_FILE, TOKENIZER_FILE, POOLING_FILE, PREPARATION_FILE, _PROCESSOR_FILE)
 _LOSS = {"log_scale": "logit_scale", "bias": "logit_bias"}  # numbers of a loss, in weight files
 _HUB_FILES = (*SMALL_FILES, INDEX_FILE, WEIGHT_FILE, "model-*.safetensors")  # all that are fetched
@@ -48,7 +48,7 @@ class Pretrained:
 
     Attributes:
       directory: the directory.
-      bases: the architectures that the run uses of it.
+      bases: the architectures in it that the run uses.
       pieces: its tokenizer; None without a text base.
     """
 
@@ -57,7 +57,7 @@ class Pretrained:
     pieces: Pieces | None
 
     def __str__(self) -> str:
-        """Its architectures and sizes, in a line."""
+        """Describe its architectures and sizes in a line."""
         sizes = []
         for group, places in group_places(self.bases).items():
             base = self.bases.text if group == "text_base" else self.bases.image
@@ -85,21 +85,21 @@ class Pretrained:
         }
 
     def scale(self) -> dict[str, np.ndarray]:
-        """Read the numbers of the loss that the model was trained with.
+        """Read the learned scale and bias of the loss that the model was trained with.
 
         Returns:
-          `log_scale`, the logarithm of the scale of similarities, of a CLIP or SigLIP; `bias`,
-          added to them, of a SigLIP. A number that the files lack is left out.
+          `log_scale`, the logarithm of the scale of similarities (CLIP and SigLIP), and `bias`,
+          which is added to them (SigLIP). Numbers that are not in the files are left out.
 
         Raises:
-          DataError: a file is missing or damaged, or has something else under these names.
+          DataError: a file is missing or damaged, or has other content under these names.
         """
         weights = Weights(self.directory, _kind(self.bases))
         numbers = {name: weights.read_number(theirs) for name, theirs in _LOSS.items()}
         return {name: number for name, number in numbers.items() if number is not None}
 
     def keep(self, directory: Path) -> None:
-        """Copy the files that a run needs to `directory`, unless they are there.
+        """Copy the files that a run needs to `directory`, unless they exist there.
 
         `source.json` is written last; it names the original and the SHA-256 of each weight file.
         """
@@ -145,7 +145,7 @@ class Encoders:
 
     @property
     def bases(self) -> Bases:
-        """The text transformer and the vision transformer, from whichever directory has it."""
+        """Text transformer and vision transformer, each from the directory that has it."""
         found = [each.bases for each in self.directories.values()]
         sides = {"text": [each.text for each in found], "image": [each.image for each in found]}
         return Bases(**{name: next(filter(None, side), None) for name, side in sides.items()})
@@ -164,7 +164,7 @@ class Encoders:
         }
 
     def scale(self) -> dict[str, np.ndarray]:
-        """As `Pretrained.scale`, of the directory that has both sides; empty if none has."""
+        """Read `Pretrained.scale` of the directory with both encoders; empty if there is none."""
         whole = [each for each in self.directories.values() if each.bases.text and each.bases.image]
         return whole[0].scale() if whole else {}
 
@@ -190,13 +190,14 @@ def open_pretrained(
 
     Args:
       directory: the directory, or the name of a model on the Hub.
-      text_encoder: the `model_type` that it must have, if its text side is used; else None.
-      image_encoder: the same of its image side.
-      max_words: most tokens of a caption, those around it included; 0 is what the model can read.
+      text_encoder: the required `model_type`, if its text encoder is used; else None.
+      image_encoder: the same for its image encoder.
+      max_words: maximum number of tokens per caption, including the tokens around it; 0 is the
+        maximum of the model.
       with_weights: also check the weight files; a trained run has its own weights.
 
     Raises:
-      DataError: lists every fault of the directory.
+      DataError: the directory is invalid; the message lists all errors.
       ConfigError: `max_words` does not fit the model.
     """
     directory, problems = _find(directory), Problems()
@@ -206,7 +207,7 @@ def open_pretrained(
     with_kind = problems.attempt(_check_kind, config, directory / CONFIG_FILE, **kinds)
     if text_encoder:
         pooling = problems.attempt(_pooling, directory)
-        # A fault of the pooling must not hide those of the config.
+        # An error in the pooling must not hide errors in the config.
         settings = {"pooling": pooling or "first"}
         text = problems.attempt(_read_base, read_text_base, directory, with_kind, **settings)
         has_file = problems.attempt(check_file, directory, TOKENIZER_FILE)
@@ -227,7 +228,7 @@ def open_pretrained(
 
 
 def read_kind(directory: str | Path) -> str:
-    """The `model_type` of a directory or a model on the Hub, one of `bases.KINDS`.
+    """Read the `model_type` of a directory or a model on the Hub, one of `bases.KINDS`.
 
     Raises:
       DataError: there is no such directory or no config.json, or its type is another.
@@ -236,7 +237,9 @@ def read_kind(directory: str | Path) -> str:
     kind = read_object(directory, CONFIG_FILE).get("model_type")
     if kind not in KINDS:
         expected = f"{', '.join(KINDS[:-1])} or {KINDS[-1]}"
-        raise DataError(f"{directory / CONFIG_FILE}: model_type is {kind!r}, expected {expected}")
+        raise DataError(
+            f"{directory / CONFIG_FILE}: model_type: found {kind!r}, expected {expected}"
+        )
     return kind
 
 
@@ -260,7 +263,7 @@ def _check_kind(config: Mapping[str, Any], file: Path, **encoders: str | None) -
     for field, expected in encoders.items():
         if expected and kind != expected:
             raise DataError(
-                f"{file}: model_type is {kind!r}, expected {expected!r} as model.{field}"
+                f"{file}: model_type: found {kind!r}, expected {expected!r}, as in model.{field}"
             )
     return config
 
@@ -271,7 +274,7 @@ def _read_base(read: Any, directory: Path, config: Mapping[str, Any], **settings
 
 
 def _read_preparation_file(directory: Path) -> tuple[str, dict[str, Any]]:
-    """The settings of a directory for its pictures, and the file that has them."""
+    """Read the picture settings of a directory, and the name of the file that has them."""
     if not (directory / PREPARATION_FILE).is_file() and (directory / _PROCESSOR_FILE).is_file():
         settings = read_object(directory, _PROCESSOR_FILE).get("image_processor")
         if isinstance(settings, dict):
@@ -286,7 +289,7 @@ def _with_preparation(directory: Path, base: Any, settings: tuple[str, dict[str,
 
 
 def _pooling(directory: Path) -> str:
-    """How a sentence encoder makes one vector: "mean", or "first" (also of other models)."""
+    """Pooling of a sentence encoder: "mean" or "first"; "first" for other models."""
     if not (directory / POOLING_FILE).is_file():
         return "first"
     settings = read_object(directory, POOLING_FILE)
@@ -294,7 +297,7 @@ def _pooling(directory: Path) -> str:
     known = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
     if len(modes) != 1 or modes[0] not in known:
         raise DataError(
-            f"{directory / POOLING_FILE}: pools by {', '.join(modes) or 'nothing'}, expected "
-            f"{' or '.join(known)}"
+            f"{directory / POOLING_FILE}: found pooling by {', '.join(modes) or 'nothing'}, "
+            f"expected {' or '.join(known)}"
         )
     return known[modes[0]]

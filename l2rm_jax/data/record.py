@@ -1,4 +1,4 @@
-"""What an imported directory says of itself: `dataset.json`."""
+"""Record of an import, `dataset.json`."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ DATASET_FILE = "dataset.json"
 
 
 def read_record(directory: str | Path) -> dict[str, Any] | None:
-    """What `dataset.json` says of an imported directory; None for shards and other directories.
+    """Read the `dataset.json` of an imported directory; None for shards and other directories.
 
     Raises:
       DataError: the file is damaged.
@@ -32,7 +32,7 @@ def read_record(directory: str | Path) -> dict[str, Any] | None:
 
 
 def read_shards_record(directory: str | Path) -> dict[str, Any] | None:
-    """What `dataset.json` says of shards that `l2rm import` wrote; None for other directories.
+    """Read the `dataset.json` of shards that `l2rm import` wrote; None for other directories.
 
     Raises:
       DataError: the file is damaged.
@@ -42,7 +42,7 @@ def read_shards_record(directory: str | Path) -> dict[str, Any] | None:
 
 
 def _load(file: Path) -> Any:
-    """The content of a JSON file; None without one."""
+    """Read the content of a JSON file; None if it does not exist."""
     try:
         return json.loads(file.read_bytes()) if file.is_file() else None
     except ValueError as error:
@@ -51,12 +51,12 @@ def _load(file: Path) -> Any:
 
 def _unreadable(file: Path, error: Exception) -> DataError:
     return DataError(
-        f"{file}: cannot be read ({first_line(error)}), expected what l2rm import wrote"
+        f"{file}: cannot be read ({first_line(error)}), expected a file written by l2rm import"
     )
 
 
 def keep_record(directory: str | Path, workdir: str | Path) -> None:
-    """Copy `dataset.json` of a run's data to its work directory, if there is one."""
+    """Copy the `dataset.json` of a run's data to its work directory, if it exists."""
     file, copy = Path(directory) / DATASET_FILE, Path(workdir) / DATASET_FILE
     if directory and file.is_file() and not copy.exists():
         replace_file(copy, file.read_bytes())

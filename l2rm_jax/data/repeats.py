@@ -1,4 +1,4 @@
-"""Feature files that repeat each image: one row for each of its five captions.
+"""Feature files with one row per caption, so that each image is repeated five times.
 
 Some releases of precomputed features have this form.
 """
@@ -17,7 +17,7 @@ _SAMPLED_BLOCKS = 64  # blocks that are compared in full to detect repeats
 
 
 def undo_repeats(features: RegionFeatures) -> RegionFeatures:
-    """Make repeated images appear once; features without repeats are returned unchanged.
+    """Remove repeats of images; features without repeats are returned unchanged.
 
     A file counts as repeated if most of a sample of its blocks hold five identical rows. Then the
     first region of every block is compared too.
@@ -42,8 +42,8 @@ def undo_repeats(features: RegionFeatures) -> RegionFeatures:
     if len(uneven):
         raise DataError(
             *(
-                f"{features.name}: rows {block * REPEATS} to {(block + 1) * REPEATS - 1} are one "
-                f"repeated image with {counts[block].tolist()} regions, expected one number"
+                f"{features.name}: rows {block * REPEATS} to {(block + 1) * REPEATS - 1}: found "
+                f"{counts[block].tolist()} regions for one repeated image, expected a single number"
                 for block in uneven
             )
         )
@@ -66,14 +66,14 @@ def raise_if_blocks_differ(name: str, blocks: Sequence[int]) -> None:
     if len(blocks):
         raise DataError(
             *(
-                f"{name}: rows {block * REPEATS} to {(block + 1) * REPEATS - 1} differ while most "
-                f"blocks of {REPEATS} rows are one repeated image; expected all or none to be"
+                f"{name}: rows {block * REPEATS} to {(block + 1) * REPEATS - 1}: found different "
+                f"images, expected a repeated image, as in most blocks of {REPEATS} rows"
                 for block in sorted(set(blocks))
             )
         )
 
 
 def _rows_are_identical(rows: np.ndarray) -> bool:
-    """Whether all rows have the same bytes, so NaN equals NaN."""
+    """Whether all rows have the same bytes; NaN equals NaN."""
     stored = np.ascontiguousarray(rows).reshape(len(rows), -1).view(np.uint8)
     return bool((stored[1:] == stored[0]).all())

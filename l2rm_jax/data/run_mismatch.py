@@ -1,4 +1,4 @@
-"""The mismatch of a run: the one that its config asks for, checked, made or read."""
+"""Check, make or read the mismatch that the config of a run requests."""
 
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,9 @@ def check_mismatch(config: Any) -> None:
         mismatch.check_settings(config.protocol, config.rate, config.seed, config.paired_images)
     elif config.paired_images or config.protocol == mismatch.SEMI_PAIRED:
         raise ConfigError(
-            f"mismatch.paired_images is {config.paired_images} and mismatch.protocol "
-            f"{config.protocol}, expected 0 and image or caption with mismatch.file: an index does "
-            "not say which images are paired"
+            f"mismatch.file cannot be combined with mismatch.paired_images={config.paired_images} "
+            f"and mismatch.protocol={config.protocol}: an index does not say which images are "
+            "paired; use 0 and image or caption"
         )
     else:
         mismatch.open_index(config.file)
@@ -33,15 +33,15 @@ def _check_paired_file(config: Any) -> None:
     found = (config.protocol, config.paired_images, config.file)
     if found != (mismatch.SEMI_PAIRED, 0, ""):
         raise ConfigError(
-            f"mismatch.paired_file: found with protocol {config.protocol}, paired_images "
-            f"{config.paired_images} and file {config.file!r}, expected {mismatch.SEMI_PAIRED}, 0 "
-            "and none"
+            f"mismatch.paired_file requires mismatch.protocol={mismatch.SEMI_PAIRED}, "
+            "mismatch.paired_images=0 and no mismatch.file; found "
+            f"{config.protocol}, {config.paired_images} and {config.file!r}"
         )
     mismatch.open_index(config.paired_file)
 
 
 def run_mismatch(config: Any, train: StoredSplit, workdir: Path | None) -> Mismatch:
-    """Make the mismatch that the config asks for; it must equal that of `workdir`, if any."""
+    """Make the mismatch of the config; it must equal the mismatch in `workdir`, if any."""
     if config.paired_file:
         asked = mismatch.read_known(config.paired_file, train.caption_image, len(train.images))
     elif config.file:
@@ -61,9 +61,8 @@ def run_mismatch(config: Any, train: StoredSplit, workdir: Path | None) -> Misma
     own = mismatch.read(own_file, train.caption_image, len(train.images))
     if not np.array_equal(own.stored_image, asked.stored_image):
         raise DataError(
-            f"{own_file}: this run's mismatch has a true rate of {own.true_rate:.4f} and differs "
-            f"from the one that the config asks for ({asked.source}), which has "
-            f"{asked.true_rate:.4f}; the run's mismatch is never overwritten: use another workdir "
-            "or the run's own settings"
+            f"{own_file}: found this run's mismatch with a true rate of {own.true_rate:.4f}, "
+            f"expected the mismatch of the config ({asked.source}) with {asked.true_rate:.4f}. "
+            "The run's mismatch is never overwritten: use another workdir or the run's settings"
         )
     return asked

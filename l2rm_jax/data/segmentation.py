@@ -1,7 +1,7 @@
-"""Words of languages that are written without spaces between them.
+"""Split text in scripts without spaces into words.
 
-Ideographs and kana are a word each. Thai, Lao, Khmer and Burmese are divided by the dictionaries of
-ICU. Other words of such a caption are divided by spaces and punctuation.
+Each ideograph and kana is a word. ICU's dictionaries split Thai, Lao, Khmer and Burmese. Other
+words of such a caption are split at spaces and punctuation.
 """
 
 import importlib.util
@@ -34,7 +34,7 @@ _WIDE = re.compile("[\uff01-\uffee]+")  # full-width letters and marks, half-wid
 
 
 def clean_text(text: str) -> str:
-    """A text on one line, in Unicode's form NFC, without characters of no width but joiners."""
+    """Normalise a text to one line, in NFC, without zero-width characters except joiners."""
     text = _NO_WIDTH.sub("", text.replace(_BREAK, " "))
     return " ".join(unicodedata.normalize("NFC", text).split())
 
@@ -47,12 +47,12 @@ def is_unspaced(text: str) -> bool:
 
 
 def segment(text: str) -> list[str]:
-    """Divide a lower-case text in scripts without spaces into words.
+    """Split a lower-case text in scripts without spaces into words.
 
-    Full-width letters, digits and punctuation become the usual ones.
+    Full-width letters, digits and punctuation become normal ones.
 
     Raises:
-      ConfigError: the text needs the library icu4py, which is not installed.
+      ConfigError: the text requires the library icu4py, which is not installed.
     """
     text = _WIDE.sub(lambda match: unicodedata.normalize("NFKC", match[0]), _JOINERS.sub("", text))
     text = clean_text(text)
@@ -65,8 +65,7 @@ def _words_of(match: re.Match) -> Iterator[str]:
         return
     if importlib.util.find_spec("icu4py") is None:
         raise ConfigError(
-            f"captions: found {match[0][:20]!r}, whose words need the library icu4py, which is not "
-            "installed",
+            f"captions: splitting {match[0][:20]!r} into words requires the library icu4py",
             hint="pip install 'l2rm_jax[languages]'",
         )
     from icu4py.breakers import WordBreaker

@@ -1,12 +1,12 @@
-"""Open vectors in shards: as clip-retrieval writes them, or in columns of Parquet files.
+"""Open vectors in shards, as written by clip-retrieval or in columns of Parquet files.
 
     DIR/img_emb/img_emb_0.npy         [n, d] vectors of images
     DIR/text_emb/text_emb_0.npy       [n, e] vectors of their captions, one each
     DIR/metadata/metadata_0.parquet   the same rows: `caption`, and `image_path`, `key` or `url`
 
-The files may also lie in DIR itself. In place of them all, DIR/*.parquet may hold both vectors in
-columns, beside the names and captions. Rows are numbered through all shards, in the order of the
-numbers in the names of their files.
+The files may also be in DIR itself. Alternatively, DIR/*.parquet hold both vectors in columns, next
+to the names and captions. Rows are numbered across all shards, in the order of the numbers in the
+file names.
 """
 
 import re
@@ -24,7 +24,7 @@ SIDES = IMAGES, CAPTIONS = "img_emb", "text_emb"
 METADATA = "metadata"
 CAPTION = "caption"  # columns of the metadata
 DIGEST = "picture_digest"  # BLAKE2b hash of the bytes of the picture, in hexadecimal
-_NAMES = "image_path", "key", "url"  # the first that is there names the images
+_NAMES = "image_path", "key", "url"  # the first existing column names the images
 
 
 class Shard(NamedTuple):
@@ -44,9 +44,9 @@ class Shards(NamedTuple):
 
     Attributes:
       images: the shards of the image vectors.
-      captions: the shards of the caption vectors, each as long as the image shard in its place.
-      metadata: the Parquet file of each shard; none where there is no metadata.
-      files: the files that hold the vectors; of Parquet files these, rather than their copies.
+      captions: the shards of the caption vectors, each as long as its image shard.
+      metadata: the Parquet file of each shard; empty without metadata.
+      files: the files that hold the vectors; for Parquet, the original files and not their copies.
     """
 
     images: Sequence[Shard]
@@ -56,11 +56,11 @@ class Shards(NamedTuple):
 
 
 class ShardRows:
-    """Rows of several arrays, read from their files when they are asked for.
+    """Rows of several arrays, read from their files on demand.
 
     Args:
-      arrays: the arrays, one after the other.
-      rows: which of their rows; None: all.
+      arrays: the arrays, in order.
+      rows: selected rows; None: all.
     """
 
     def __init__(
@@ -88,18 +88,18 @@ class ShardRows:
 
 
 def rows_of(shards: Sequence[Shard], rows: Int[np.ndarray, " taken"] | None = None) -> ShardRows:
-    """Rows of the vectors of a side; None: all."""
+    """Return selected rows of the vectors of a side; None: all."""
     return ShardRows([shard.array for shard in shards], rows)
 
 
 def are_shards(directory: str | Path) -> bool:
-    """Whether a directory is one of shards, rather than of the files of splits."""
+    """Whether a directory holds shards rather than the files of splits."""
     directory = Path(directory)
     return bool(_numbered(directory, IMAGES, "npy") or _tables(directory))
 
 
 def have_vectors(directory: str | Path) -> bool:
-    """Whether a directory has image vectors in shards, and not Parquet files of other things."""
+    """Whether a directory has image vectors in shards, and not Parquet files with other content."""
     directory = Path(directory)
     if _numbered(directory, IMAGES, "npy"):
         return True
@@ -111,13 +111,13 @@ def open_shards(directory: str | Path, copies: Path) -> Shards:
     """Open vectors in shards; they stay on disk.
 
     Args:
-      directory: where they lie.
+      directory: directory of the shards.
       copies: directory for memory-mapped copies of vectors in Parquet files, whose rows cannot be
-        read one by one; copies of the same files that are there are used.
+        read one by one; existing copies of the same files are used.
 
     Raises:
-      DataError: a shard or a column is missing, or has another number of rows or dimensions than it
-        should; lists every problem.
+      DataError: a shard or a column is missing, or has a wrong number of rows or dimensions; lists
+        every problem.
       ConfigError: there are Parquet files, and the package pyarrow is missing.
     """
     directory, problems = Path(directory), Problems()
@@ -138,7 +138,7 @@ def open_shards(directory: str | Path, copies: Path) -> Shards:
             problems.attempt(
                 _refuse,
                 f"{caption.name}: found {len(caption.array):,} rows, expected "
-                f"{len(image.array):,}, as {Path(image.name).name} has",
+                f"{len(image.array):,}, as in {Path(image.name).name}",
             )
     for file, image in zip(metadata.values(), images, strict=bool(metadata)):
         problems.attempt(_check_rows, file, image)
@@ -148,7 +148,7 @@ def open_shards(directory: str | Path, copies: Path) -> Shards:
 
 
 def _of_tables(tables: Sequence[Path], copies: Path, problems: Problems) -> Shards:
-    """The shards of Parquet files that hold the vectors."""
+    """Open the shards of Parquet files that hold the vectors."""
     copied = copy_vectors(tables, SIDES, copies)
     sides = [_alike(copied[side], problems) for side in SIDES]
     problems.raise_all()
@@ -156,12 +156,12 @@ def _of_tables(tables: Sequence[Path], copies: Path, problems: Problems) -> Shar
 
 
 def name_column(names: Sequence[str]) -> str | None:
-    """The column of the metadata that names the images; None without one."""
+    """Find the column of the metadata that names the images; None without one."""
     return next((each for each in _NAMES if each in names), None)
 
 
 def metadata_files(directory: Path) -> list[Path]:
-    """The files of metadata beside vectors in `.npy` files, in the order of the shards."""
+    """List the metadata files of vectors in `.npy` files, in the order of the shards."""
     return list(_numbered(directory, METADATA, "parquet").values())
 
 
@@ -176,7 +176,7 @@ def read_columns(files: Sequence[Path], *, with_captions: bool = True) -> dict[s
       `[rows]` each, by the name of the column.
 
     Raises:
-      DataError: as `common_columns`; or a row has no name, or a caption that is no text; lists the
+      DataError: as `common_columns`; or a row has no name or a caption that is not text; lists the
         first such row of each file.
       ConfigError: the package pyarrow is missing.
     """
@@ -194,15 +194,14 @@ def read_columns(files: Sequence[Path], *, with_captions: bool = True) -> dict[s
 
 
 def common_columns(files: Sequence[Path], wanted: Collection[str]) -> list[str]:
-    """Return the columns with names of images, and those of `wanted`, that the metadata have.
+    """Return the columns with image names, and the columns in `wanted`, that the metadata have.
 
     Args:
       files: the metadata of each shard; may be none.
       wanted: names of columns.
 
     Raises:
-      DataError: a file lacks one that the first has, or has one that the first lacks; lists every
-        problem.
+      DataError: files differ in these columns; lists every problem.
       ConfigError: the package pyarrow is missing.
     """
     problems, first = Problems(), None
@@ -223,9 +222,9 @@ def _check_values(file: Path, column: str, values: Sequence[Any]) -> None:
     """Check that captions are texts, and that no name of an image is missing."""
     for row, value in enumerate(values):
         if column == CAPTION and not isinstance(value, str | None):
-            raise DataError(f"{file}: {column}: row {row} holds {value!r:.80}, expected text")
+            raise DataError(f"{file}: {column}: row {row}: found {value!r:.80}, expected text")
         if column in _NAMES and value in (None, ""):
-            raise DataError(f"{file}: {column}: row {row} holds no name, expected one")
+            raise DataError(f"{file}: {column}: row {row}: found no name, expected one")
 
 
 def images_of_rows(
@@ -234,7 +233,7 @@ def images_of_rows(
     """Find the rows that show the same image, by the columns that the metadata have.
 
     Returns:
-      What each image is called, the image of each row, counted in the order of the rows, and the
+      The name of each image, the image of each row (numbered in the order of the rows), and the
       first row of each image.
     """
     name = name_column(list(columns))
@@ -253,14 +252,14 @@ def _check_rows(file: Path, shard: Shard) -> None:
 
 
 def _tables(directory: Path) -> list[Path]:
-    """Parquet files of a directory that has no files of splits."""
+    """List the Parquet files of a directory without files of splits."""
     if any(directory.glob("*_ims.npy")) or any(directory.glob("*_pixels.npy")):
         return []
     return sorted(directory.glob("*.parquet"), key=natural_order)
 
 
 def _numbered(directory: Path, name: str, ending: str) -> dict[int, Path]:
-    """Files by the numbers in their names, in their order."""
+    """Map the numbers in file names to the files, in ascending order."""
     pattern = re.compile(rf"{name}_(\d+)\.{ending}")
     for folder in (directory / name, directory):
         found = [(pattern.fullmatch(file.name), file) for file in folder.glob(f"{name}_*.{ending}")]
@@ -274,15 +273,15 @@ def _check_numbers(
 ) -> None:
     if missing := sorted(images.keys() - files.keys()):
         raise DataError(
-            f"{directory}: no {name}_{missing[0]}, expected one for each of {len(images)} "
-            f"{IMAGES}_*.npy"
+            f"{directory}: found no {name}_{missing[0]}, expected one for each of the "
+            f"{len(images)} {IMAGES}_*.npy"
         )
     if more := sorted(files.keys() - images.keys()):
-        raise DataError(f"{files[more[0]]}: found without an {IMAGES}_{more[0]}.npy")
+        raise DataError(f"{files[more[0]]} requires {IMAGES}_{more[0]}.npy, which does not exist")
 
 
 def _alike(files: Sequence[tuple[str, Path]], problems: Problems) -> list[Shard]:
-    """The shards of a side by their names and files; all must be like the first."""
+    """Open the shards of a side; all must have the dtype and dimensions of the first."""
     found: list[Shard] = []
     for name, file in files:
         array = problems.attempt(_mapped, name, file)
@@ -307,7 +306,7 @@ def _mapped(name: str, file: Path) -> np.ndarray:
     try:
         array = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise DataError(f"{name}: not an array of NumPy ({error})") from error
+        raise DataError(f"{name}: cannot be read ({error}), expected a NumPy array") from error
     if array.ndim != 2 or array.dtype.kind != "f" or 0 in array.shape:
         raise DataError(
             f"{name}: found {array.dtype} {list(array.shape)}, expected floats [rows, dimensions]"

@@ -1,4 +1,4 @@
-"""Open the images and captions of one split, in any layout, before captions are tokenized."""
+"""Open the images and captions of one split before captions are tokenized."""
 
 import shlex
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from l2rm_jax.data import scenes, video
+from l2rm_jax.data import scenes
 from l2rm_jax.data.captions import CaptionFile, caption_files, open_captions, parse_captions
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.files import open_array
@@ -20,7 +20,6 @@ from l2rm_jax.errors import ConfigError, DataError, Problems, nearest_flag
 
 Images = RegionFeatures | Pixels
 SCENES, PRECOMP = "scenes", "precomp"  # the built-in data set; the layout of SCAN and NCR
-_VIDEO_LAYOUTS = {"dual_encoding": video.read_dual_encoding, "experts": video.read_experts}
 
 
 @dataclass(frozen=True)
@@ -50,42 +49,29 @@ def open_split(
 ) -> StoredSplit:
     """Open a split of the data set that the `data` part of a config describes.
 
-    Features stay on disk. With `in_words`, caption vectors are ignored where there are any. With
-    `in_pixels`, the images are pictures, and features are ignored.
+    Features stay on disk. With `in_words`, caption vectors are ignored. With `in_pixels`, the
+    images are pictures, and features are ignored.
 
     Raises:
       DataError: a file is missing or invalid.
       ConfigError: a field does not fit the data set.
     """
-    layout = layout_of(data_config)
-    if in_pixels and layout != PRECOMP:
-        field, found = ("name", SCENES) if layout == SCENES else ("layout", layout)
+    if layout_of(data_config) == PRECOMP:
+        return read_files(data_config.path, split, in_words, in_pixels)
+    if in_pixels:
         raise ConfigError(
-            f"data.{field}: {found!r}, whose images are features, expected a directory with "
+            f"data.name: found {SCENES!r}, whose images are features, expected a directory with "
             "pictures (train_pixels.npy) for the pretrained image encoder"
         )
-    if layout == SCENES:
-        return _generate_scenes(data_config, split)
-    if layout == PRECOMP:
-        return read_files(data_config.path, split, in_words, in_pixels)
-    read = _VIDEO_LAYOUTS[layout]
-    videos = read(data_config.path, split, data_config.features, data_config.max_frames)
-    return StoredSplit(split, videos.videos, videos.captions, videos.caption_video)
+    return _generate_scenes(data_config, split)
 
 
 def layout_of(data_config: Any) -> str:
-    """How the data lie: `SCENES`, which are generated, `PRECOMP`, or a layout of videos.
+    """Return `SCENES` for generated data, `PRECOMP` for files.
 
-    Data that lie in a directory are never the built-in ones, whatever they are called.
-
-    Raises:
-      ConfigError: the layout is unknown.
+    Data in a directory are never the built-in data set, whatever their name.
     """
-    layouts = (PRECOMP, *_VIDEO_LAYOUTS)
-    if data_config.layout not in layouts:
-        raise ConfigError(f"data.layout: {data_config.layout!r} is none of {', '.join(layouts)}")
-    is_built_in = data_config.name == SCENES and not data_config.path
-    return SCENES if is_built_in else data_config.layout
+    return SCENES if data_config.name == SCENES and not data_config.path else PRECOMP
 
 
 def read_files(
@@ -94,14 +80,14 @@ def read_files(
     """Open a split in the layout of SCAN and NCR: `{split}_ims.npy` and its captions.
 
     Captions are `{split}_caps.npy` (vectors), if that file exists, else `{split}_caps.txt` or
-    `.tsv`. If there are both, the text is kept for reading. `{split}_pairs.npy`, if it exists, has
-    the image row of each caption; without it, all images have equally many captions.
+    `.tsv`. If both exist, the text is kept for display. `{split}_pairs.npy`, if it exists, has the
+    image row of each caption; without it, all images have the same number of captions.
 
     Args:
       path: directory of the files.
       split: "train", "dev", "test", "testall".
       in_words: ignore caption vectors.
-      in_pixels: read `{split}_pixels.npy` in place of the features.
+      in_pixels: read `{split}_pixels.npy` instead of the features.
 
     Raises:
       DataError, ConfigError: as `open_split`; lists every problem of the split's files.
@@ -164,7 +150,7 @@ def read_images(
     if other.exists() and not wanted.exists():
         needs = "pictures (l2rm import --encoder=pixels:DIR)" if in_pixels else "features"
         raise DataError(
-            f"{wanted}: no such file, but {other.name}; expected {needs}",
+            f"{wanted}: found only {other.name}, expected {needs}",
             hint=None if in_pixels else "--pretrained=DIR of a model that encodes pictures",
         )
     if in_pixels:
@@ -172,9 +158,9 @@ def read_images(
     return RegionFeatures.read(features, clip_counts=clip_counts)
 
 
-def has_pixels(directory: str | Path, split: str = "train") -> bool:
-    """Whether a directory has pictures for a split."""
-    return (Path(directory) / f"{split}_pixels.npy").is_file()
+def has_pixels(directory: str | Path) -> bool:
+    """Whether a directory has pictures to train on."""
+    return (Path(directory) / "train_pixels.npy").is_file()
 
 
 def open_caption_vectors(data_config: Any, split: str) -> RegionFeatures | None:
@@ -190,7 +176,7 @@ def open_caption_vectors(data_config: Any, split: str) -> RegionFeatures | None:
 
 
 def caption_placeholder(vectors: RegionFeatures, row: int) -> str:
-    """Text that stands for a caption of which only the vectors exist: its place in the file."""
+    """Placeholder text for a caption that only has vectors: its row in the file."""
     return f"{Path(vectors.name).name} row {row}"
 
 
@@ -202,7 +188,7 @@ def check_feature_shapes(images: Sequence[Images]) -> None:
     """
     problems = [
         f"{other.name}: found {other.shape[1]} {_units(other)}, expected {images[0].shape[1]} x "
-        f"{images[0].shape[2]} as in {images[0].name}"
+        f"{images[0].shape[2]}, as in {images[0].name}"
         for other in images[1:]
         if other.shape[1:] != images[0].shape[1:]
     ]
@@ -226,13 +212,13 @@ def check_caption_kinds(splits: Sequence[StoredSplit]) -> None:
         return
     first = next(iter(vectors.values()))
     problems = [
-        f"{split.split}: its captions are words, expected vectors ({split.split}_caps.npy) as in "
+        f"{split.split}: found words as captions, expected vectors ({split.split}_caps.npy), as in "
         f"{first.name}"
         for split in splits
         if split.vectors is None
     ] + [
-        f"{other.name}: found vectors of {other.shape[2]} dimensions, expected {first.shape[2]} as "
-        f"in {first.name}"
+        f"{other.name}: found vectors of {other.shape[2]} dimensions, expected {first.shape[2]}, "
+        f"as in {first.name}"
         for other in vectors.values()
         if other.shape[2] != first.shape[2]
     ]
@@ -257,7 +243,7 @@ def _check_directory(path: str | Path) -> Path:
         raise DataError(f"{path}: no such directory; {expected}", hint=nearest_flag("data", path))
     if have_vectors(path):
         raise DataError(
-            f"{path}: has vectors in shards; {expected}",
+            f"{path}: found vectors in shards; {expected}",
             hint=f"l2rm import --source={shlex.quote(str(path))} --out=DATA",
         )
     return Path(path)
@@ -276,16 +262,15 @@ def _check_vector_count(file: CaptionFile, vectors: RegionFeatures) -> None:
     if len(file.lines) != len(vectors):
         raise DataError(
             f"{file.path}: found {len(file.lines)} captions for the {len(vectors)} rows of "
-            f"{vectors.name}, expected one for each"
+            f"{vectors.name}, expected one per row"
         )
 
 
 def _described_images(file: CaptionFile, images: Images) -> Images:
     """Return the images that the captions describe, each once."""
     captions = len(file.lines)
-    # Rows may repeat an image if there is one caption for each row. Not with a .tsv: that format
-    # has one caption an image.
-    # Pictures are never repeated: no published files have them.
+    # Rows may repeat an image if there is one caption per row, but not with a .tsv: that format has
+    # one caption per image. Pictures are never repeated: no published files have them.
     may_repeat = captions == len(images) and file.path.suffix != ".tsv"
     if may_repeat and isinstance(images, RegionFeatures):
         return undo_repeats(images)
@@ -306,8 +291,8 @@ def _read_pairs(file: CaptionFile, images: Images, path: Path) -> Int[np.ndarray
     """Read the image row of each caption from `{split}_pairs.npy`.
 
     Raises:
-      DataError: the file is not one integer for each caption, a row is out of range or smaller
-        than the one before it, or an image has no caption; lists every such entry or image.
+      DataError: the file does not have one integer per caption, a row is out of range or smaller
+        than the previous one, or an image has no caption; lists every such entry or image.
     """
     rows, captions = open_array(path), len(file.lines)
     if rows.dtype.kind not in "iu" or rows.shape != (captions,):
@@ -318,16 +303,19 @@ def _read_pairs(file: CaptionFile, images: Images, path: Path) -> Int[np.ndarray
     outside = np.flatnonzero((rows < 0) | (rows >= len(images)))
     if len(outside):
         expected = f"expected 0 to {len(images) - 1}, a row of {images.name}"
-        raise DataError(*(f"{path}: entry {at} is {rows[at]}, {expected}" for at in outside))
+        raise DataError(*(f"{path}: entry {at}: found {rows[at]}, {expected}" for at in outside))
     rows = rows.astype(np.int64)
     falls = np.flatnonzero(np.diff(rows) < 0) + 1
     if len(falls):
         expected = "expected ascending rows"
         raise DataError(
-            *(f"{path}: entry {at} is {rows[at]} after {rows[at - 1]}, {expected}" for at in falls)
+            *(
+                f"{path}: entry {at}: found {rows[at]} after {rows[at - 1]}, {expected}"
+                for at in falls
+            )
         )
     absent = np.flatnonzero(np.bincount(rows, minlength=len(images)) == 0)
     if len(absent):
         expected = f"expected every row of {images.name}"
-        raise DataError(*(f"{path}: row {row} is not in it, {expected}" for row in absent))
+        raise DataError(*(f"{path}: found no row {row}, {expected}" for row in absent))
     return rows

@@ -32,22 +32,22 @@ class TrainStream:
       streams: rows of each stream, by name. The first stream sets the length of the epoch. Rows [n]
         are pairs; each step has one `Batch` of them. Rows [n, 2] give a batch that combines the
         image of one pair (`[..., 0]`) with the caption of another (`[..., 1]`), rows [n, k, 2] a
-        tuple of k such batches a step; `pair_index` is -1 unless both are the same pair.
+        tuple of k such batches per step; `pair_index` is -1 unless both are the same pair.
       batch_size: pairs per batch and stream.
       seed: seed of the order.
-      epoch: number of the epoch; every epoch has an order of its own.
+      epoch: number of the epoch; every epoch has a different order.
       buckets: ascending numbers of words. All captions of a step are padded to the smallest bucket
         that holds its longest caption.
       max_words: number of words after which a caption is clipped.
-      queue_length: number of images of the stream "mismatched" (or those of several networks,
+      queue_length: number of images of the stream "mismatched" (or, with several networks,
         "mismatched_a" and so on) in each step, a multiple of `batch_size`. The images of earlier
-        batches follow those of the current one, newest batch first. At the start of an epoch,
-        randomly drawn images take the place of earlier batches. 0 means no queue.
+        batches follow the current batch, newest first. At the start of an epoch, randomly drawn
+        images replace earlier batches. 0 means no queue.
       share: the host's share of each batch; only these rows are read and returned.
-      once: streams that end when they are exhausted: later steps lack them. One that is smaller
-        than a batch is filled up, and lasts for one step.
+      once: streams that end when they are exhausted: later steps lack them. A stream that is
+        smaller than a batch is filled up, and lasts for one step.
       length_groups: number of batches whose captions are sorted by length together, so that a batch
-        holds captions of similar length; the order of the batches is shuffled. 1 sorts none.
+        holds captions of similar length; the order of the batches is shuffled. 1 disables sorting.
 
     Raises:
       DataError: there are fewer pairs than a batch, a stream is empty, or a row is out of range.
@@ -96,7 +96,7 @@ class TrainStream:
     def iterate(self, start_step: int = 0) -> Iterator[dict[str, Batch]]:
         """Iterate over the steps from `start_step` on; each gives the `Batch` of every stream.
 
-        The steps equal those of an iteration from step 0.
+        The steps are the same as in an iteration from step 0.
 
         Raises:
           DataError: while iterating, if a feature is not finite.
@@ -104,7 +104,7 @@ class TrainStream:
         return read_ahead(self._step, range(start_step, len(self)))
 
     def pairs(self, step: int) -> dict[str, Int[np.ndarray, "..."]]:
-        """Rows of a step by stream, in the form of the constructor's `streams`."""
+        """Rows of a step by stream, in the form of the argument `streams`."""
         return {
             name: batches[step]
             for name, batches in self._shuffled.items()
@@ -139,22 +139,22 @@ class TrainStream:
 
 
 def _is_queued(stream: str) -> bool:
-    """Whether the earlier images of a stream are kept for its next steps."""
+    """Whether a stream keeps its earlier images for the next steps."""
     return stream.partition("_")[0] == "mismatched"
 
 
 class _ShuffledBatches:
     """Endless sequence of batches of rows, which are reshuffled for every pass.
 
-    A batch spans two passes only if there are fewer rows than `batch_size`: otherwise the rows left
-    over at the end of a pass are dropped. NumPy shuffles, because grain's shuffle looks rows up one
+    A batch spans two passes only if there are fewer rows than `batch_size`: otherwise the remaining
+    rows at the end of a pass are dropped. NumPy shuffles, because grain's shuffle looks up rows one
     by one, which takes 5 ms for a batch of 64.
 
     Args:
       rows: rows of the stream, in the form of `TrainStream`.
       batch_size: rows per batch.
       seed: seed of the order.
-      lengths: number of tokens of each caption of the data set; None sorts no batches.
+      lengths: number of tokens of each caption of the data set; None disables sorting.
       length_groups: as in `TrainStream`.
     """
 
@@ -172,7 +172,7 @@ class _ShuffledBatches:
             captions = rows if rows.ndim == 1 else rows[..., 1].reshape(len(rows), -1)
             self._lengths = lengths[captions].reshape(len(rows), -1).max(axis=1)
         self._pass_length = len(rows) - len(rows) % batch_size or len(rows)
-        self.steps = max(1, self._pass_length // batch_size)  # of one pass
+        self.steps = max(1, self._pass_length // batch_size)  # per pass
         self._cached_pass = functools.lru_cache(maxsize=2)(self._shuffle)
 
     def _shuffle(self, number: int) -> np.ndarray:
@@ -215,7 +215,7 @@ def check_queue_length(dataset: PairDataset, queue_length: int, batch_size: int)
     most = (-(-len(dataset) // batch_size) + 1) * batch_size
     if not 0 <= queue_length <= most or queue_length % batch_size:
         raise ConfigError(
-            f"queue_length is {queue_length}, expected 0 or a multiple of the batch size "
+            f"queue_length: found {queue_length}, expected 0 or a multiple of the batch size "
             f"{batch_size}, at most {most} for {len(dataset)} pairs"
         )
 
@@ -225,15 +225,15 @@ def _check_streams(
 ) -> None:
     check_batch_size(dataset, batch_size)
     if not streams:
-        raise DataError(f"{dataset.split}: no stream of pairs to train on, expected at least one")
+        raise DataError(f"{dataset.split}: found no stream of pairs, expected at least one")
     for name, rows in streams.items():
         if not len(rows):
             raise DataError(
-                f"{dataset.split}: stream {name!r} is empty, expected at least one pair"
+                f"{dataset.split}: found no pairs in stream {name!r}, expected at least one"
             )
         low, high = np.min(rows), np.max(rows)
         if low < 0 or high >= len(dataset):
             raise DataError(
-                f"{dataset.split}: stream {name!r} has pairs {low} to {high}, expected rows "
-                f"0 to {len(dataset) - 1}"
+                f"{dataset.split}: found rows {low} to {high} in stream {name!r}, expected 0 to "
+                f"{len(dataset) - 1}"
             )

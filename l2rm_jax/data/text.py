@@ -30,10 +30,10 @@ def tokenize(caption: str, split_sentences: SentenceSplitter | None = None) -> l
     """Split a caption into lower-case words by the Treebank rules.
 
     The installed NLTK defines the rules: 3.10 separates opening single quotes and long dashes from
-    a word, 3.9 does not. Only the last full stop of a sentence becomes a word of its own: taken as
-    one sentence, "sits. then runs." gives "sits.", "then", "runs", ".". The authors' code
-    therefore splits a caption into sentences first. A caption that is mostly in a script without
-    spaces, which these rules leave as one word, is divided by `segmentation.segment`.
+    a word, 3.9 does not. Only the last full stop of a sentence becomes a separate word: as one
+    sentence, "sits. then runs." gives "sits.", "then", "runs", ".". The authors' code therefore
+    splits a caption into sentences first. A caption that is mostly in a script without spaces,
+    which these rules would leave as one word, is split by `segmentation.segment`.
 
     Args:
       caption: raw text.
@@ -65,7 +65,7 @@ def load_sentence_splitter() -> SentenceSplitter:
         return PunktTokenizer("english").tokenize
     except LookupError:
         raise ConfigError(
-            "data.split_sentences: NLTK's punkt model, which it needs, is not installed",
+            "data.split_sentences requires NLTK's punkt model, which is not installed",
             hint="python -m nltk.downloader punkt_tab",
         ) from None
 
@@ -150,29 +150,29 @@ def _vocabulary_problems(content: object) -> Iterator[str]:
         return
     word2idx, idx2word = content["word2idx"], content["idx2word"]
     if not isinstance(word2idx, dict) or not isinstance(idx2word, dict):
-        yield "word2idx and idx2word must be json objects"
+        yield "word2idx, idx2word: expected JSON objects"
         return
     for word in (PAD, START, END, UNKNOWN):
         if word not in word2idx:
-            yield f"word2idx has no {word}; expected all four special words"
+            yield f"word2idx: found no {word}, expected all four special words"
     if any(type(index) is not int for index in word2idx.values()):
-        yield "word2idx must map words to integers"
+        yield "word2idx: expected a map of words to integers"
         return
     if broken := [word for word in word2idx if _SURROGATE.search(word)]:
-        yield f"word2idx has {broken[0]!a}, a lone surrogate; expected whole characters"
+        yield f"word2idx: found the lone surrogate {broken[0]!a}, expected whole characters"
     if word2idx.get(PAD, 0) != 0:
-        yield f"{PAD} has index {word2idx[PAD]}, expected 0"
+        yield f"word2idx, {PAD}: found {word2idx[PAD]}, expected 0"
     missing = set(range(len(word2idx))) - set(word2idx.values())
     if missing:
         yield (
-            f"word2idx has {len(word2idx)} words but index {min(missing)} belongs to none; "
-            f"expected each of 0 to {len(word2idx) - 1} once"
+            f"word2idx: found {len(word2idx)} words without the index {min(missing)}, expected "
+            f"each of 0 to {len(word2idx) - 1} once"
         )
     if content["idx"] != len(word2idx) or len(idx2word) != len(word2idx):
         yield (
-            f"idx is {content['idx']} and idx2word has {len(idx2word)} entries, expected "
-            f"{len(word2idx)} as in word2idx"
+            f"idx, idx2word: found {content['idx']} and {len(idx2word)} entries, expected "
+            f"{len(word2idx)}, as in word2idx"
         )
     for word, index in word2idx.items():
         if idx2word.get(str(index)) != word:
-            yield f"idx2word has {idx2word.get(str(index))!r} at {index}, expected {word!r}"
+            yield f"idx2word: {index}: found {idx2word.get(str(index))!r}, expected {word!r}"

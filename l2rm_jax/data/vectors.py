@@ -13,7 +13,7 @@ from l2rm_jax.linear.word_features import WordWeights, word_rows
 
 
 class VectorRows:
-    """Features with one vector each, as they are, read from their file."""
+    """Features with one vector per row, read from their file unchanged."""
 
     def __init__(self, features: RegionFeatures):
         self._features = features
@@ -24,10 +24,10 @@ class VectorRows:
 
 
 class Fitted(NamedTuple):
-    """Vectors, and what made them of the features: needed to make those of other features.
+    """Vectors, and the fit that computed them from the features, for use on other features.
 
     Attributes:
-      fit: what was fitted to the features; None if these are single vectors, taken as they are.
+      fit: the model fitted to the features; None if the features are single vectors.
       rows: the vectors.
     """
 
@@ -36,10 +36,10 @@ class Fitted(NamedTuple):
 
 
 def image_vectors(dataset: PairDataset) -> Fitted:
-    """Return one vector an image: its own, or regions pooled (see `set_features`).
+    """Return one vector per image: its single vector, or its pooled regions (see `set_features`).
 
     Raises:
-      DataError: a feature is not finite; of single vectors only when they are read.
+      DataError: a feature is not finite; for single vectors only when they are read.
     """
     if dataset.judged_images is not None:
         return _vectors(dataset.judged_images)
@@ -47,7 +47,7 @@ def image_vectors(dataset: PairDataset) -> Fitted:
 
 
 def caption_vectors(dataset: PairDataset) -> Fitted:
-    """Return one vector a caption: its own, word vectors pooled, or weighted counts of its words.
+    """Return one vector per caption: its single vector, pooled vectors, or weighted word counts.
 
     Raises:
       DataError: as `image_vectors`.

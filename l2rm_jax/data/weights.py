@@ -1,4 +1,4 @@
-"""The files of a directory of pretrained weights, in the form of Hugging Face, without PyTorch."""
+"""Read the files of pretrained weights in Hugging Face's format, without PyTorch."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -9,22 +9,22 @@ import numpy as np
 
 from l2rm_jax.bases import Bases
 from l2rm_jax.bases.arrays import group_places, may_be_left_over, our_name
-from l2rm_jax.data.pieces import missing_package
+from l2rm_jax.data.pieces import needed_module
 from l2rm_jax.errors import DataError, Problems, first_line
 
 WEIGHT_FILE = "model.safetensors"
 INDEX_FILE = f"{WEIGHT_FILE}.index.json"
 _PICKLES = ("*.bin", "*.ckpt", "*.pt", "*.pth", "*.pkl", "*.h5", "*.msgpack")
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-_NAMED = 3  # arrays that a message names
+_NAMED = 3  # number of arrays that a message names
 
 
 def check_file(directory: Path, name: str) -> bool:
-    """Check that a file is there; the message names those that are."""
+    """Check that a file exists; the message lists the existing files."""
     if (directory / name).is_file():
         return True
     found = sorted(path.name for path in directory.iterdir())
-    raise DataError(f"{directory}: no {name}; found {', '.join(found) or 'nothing'}")
+    raise DataError(f"{directory}: found {', '.join(found) or 'no files'}, expected {name}")
 
 
 def read_object(directory: Path, name: str) -> dict[str, Any]:
@@ -37,17 +37,19 @@ def read_object(directory: Path, name: str) -> dict[str, Any]:
     try:
         content = json.loads((directory / name).read_bytes())
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{directory / name}: is not JSON ({first_line(error)})") from error
+        raise DataError(
+            f"{directory / name}: cannot be read ({first_line(error)}), expected JSON"
+        ) from error
     if not isinstance(content, dict):
         raise DataError(f"{directory / name}: found a {type(content).__name__}, expected an object")
     return content
 
 
 def weight_files(directory: Path) -> list[Path]:
-    """The files of the weights: one, or the shards of an index.
+    """List the weight files: a single file, or the shards of an index.
 
     Raises:
-      DataError: there are none, or a shard is missing.
+      DataError: there are no weights, or a shard is missing.
     """
     if (directory / WEIGHT_FILE).is_file():
         return [directory / WEIGHT_FILE]
@@ -56,22 +58,22 @@ def weight_files(directory: Path) -> list[Path]:
         names = set(shards.values()) if isinstance(shards, dict) else set()
         if not names or any(Path(str(name)).name != name for name in names):
             raise DataError(
-                f"{directory / INDEX_FILE}: no weight_map, expected the name of a file beside it "
-                "for each array"
+                f"{directory / INDEX_FILE}: found no weight_map, expected the name of a file in "
+                "the same directory for each array"
             )
         files = [directory / name for name in sorted(names)]
         missing = [file.name for file in files if not file.is_file()]
         if missing:
             raise DataError(
-                *(f"{directory}: no {name}, which {INDEX_FILE} names" for name in missing)
+                *(f"{directory}: found no {name}, which {INDEX_FILE} lists" for name in missing)
             )
         return files
     pickles = sorted(path.name for pattern in _PICKLES for path in directory.glob(pattern))
     if pickles:
         convert = "import transformers as t; t.AutoModel.from_pretrained('A').save_pretrained('B')"
         raise DataError(
-            f"{directory}: {pickles[0]} holds pickled weights, which are not read; expected "
-            f'{WEIGHT_FILE}. Convert them: python -c "{convert}"'
+            f"{directory}: found pickled weights ({pickles[0]}), expected {WEIGHT_FILE}. "
+            f'Convert them: python -c "{convert}"'
         )
     check_file(directory, WEIGHT_FILE)
     return []
@@ -85,11 +87,8 @@ class Weights:
     """
 
     def __init__(self, directory: Path, kind: str):
-        try:
-            from safetensors import safe_open
-        except ImportError as error:
-            raise missing_package("safetensors", error) from error
-        self._directory, self._kind, self._open = directory, kind, safe_open
+        self._directory, self._kind = directory, kind
+        self._open = needed_module("safetensors").safe_open
         self._places: dict[str, tuple[Any, str]] = {}  # an open file, and the name in it
         problems = Problems()
         for file in weight_files(directory):
@@ -101,8 +100,8 @@ class Weights:
             opened = self._open(file, framework="numpy")
         except Exception as error:  # of the library, of any kind
             raise DataError(
-                f"{file}: cannot be read ({first_line(error, 200)}), expected a whole file of "
-                "safetensors"
+                f"{file}: cannot be read ({first_line(error, 200)}), expected a complete "
+                "safetensors file"
             ) from error
         self._places |= {our_name(self._kind, name): (opened, name) for name in opened.keys()}  # noqa: SIM118
 
@@ -141,28 +140,32 @@ class Weights:
         )
 
     def read(self, name: str) -> np.ndarray:
-        """An array in float32.
+        """Read an array in float32.
 
         Raises:
-          DataError: it holds a number that is not finite.
+          DataError: a value is not finite.
         """
         opened, own = self._places[name]
         array = opened.get_tensor(own).astype(np.float32)
         if not np.isfinite(array).all():
-            raise DataError(f"{self._directory}: {name} is not finite, expected finite numbers")
+            raise DataError(
+                f"{self._directory}: found non-finite values in {name}, expected finite numbers"
+            )
         return array
 
     def read_number(self, name: str) -> np.ndarray | None:
-        """An array of one number, as float32 `[]`; None if the files have none of this name.
+        """Read an array of one number, as float32 `[]`; None if it does not exist.
 
         Raises:
-          DataError: it holds several numbers, or one that is not finite.
+          DataError: it holds several numbers, or its number is not finite.
         """
         if name not in self._places:
             return None
         array = self.read(name)
         if array.size != 1:
-            raise DataError(f"{self._directory}: {name} {list(array.shape)}, expected one number")
+            raise DataError(
+                f"{self._directory}: found {name} {list(array.shape)}, expected one number"
+            )
         return array.reshape(())
 
     def _raise_all(self, faults: Mapping[str, list[str]]) -> None:

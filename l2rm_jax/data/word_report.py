@@ -14,11 +14,11 @@ _CHARACTERS = 100  # of an example
 
 
 class WordReport(NamedTuple):
-    """Captions as words, by example.
+    """Examples of captions as words, with warnings.
 
     Attributes:
       examples: the first captions, each with its words.
-      warnings: `unknown_words` and `one_word`, where they apply, with a sentence each.
+      warnings: messages of the warnings `unknown_words` and `one_word`, if they apply.
     """
 
     examples: tuple[tuple[str, str], ...]
@@ -36,9 +36,9 @@ def report_words(
     Args:
       split: name of the split.
       captions: the captions.
-      tokens: word indices of each, between those of `<start>` and `<end>`.
-      vocabulary: gives the indices. Nothing is said without words (captions are vectors), or of the
-        pieces of a tokenizer, which knows every word.
+      tokens: word indices of each caption, between `<start>` and `<end>`.
+      vocabulary: the vocabulary of the indices. There is no report if captions are vectors, or for
+        the pieces of a tokenizer, which knows every word.
     """
     if isinstance(vocabulary, Pieces) or not len(vocabulary) or not len(tokens):
         return WordReport((), {})
@@ -55,14 +55,13 @@ def report_words(
     warnings = {}
     if unknown > _MOST:
         warnings["unknown_words"] = (
-            f"{split}: {unknown:.0%} of the words are unknown, expected at most half: "
-            f"{caption!r} became {became}. Words that occur less than data.min_count times are "
-            "unknown"
+            f"{split}: found {unknown:.0%} unknown words, expected at most half: {caption!r} "
+            f"became {became}. Words that occur less than data.min_count times are unknown"
         )
     if single > _MOST:
         warnings["one_word"] = (
-            f"{split}: {single:.0%} of the captions have one word, such as {caption!r}: sentences "
-            "are expected, and words divided by spaces"
+            f"{split}: found {single:.0%} captions with a single word, such as {caption!r}, "
+            "expected sentences with words separated by spaces"
         )
     return WordReport(examples, warnings)
 

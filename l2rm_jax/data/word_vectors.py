@@ -1,4 +1,4 @@
-"""Word vectors that the word embeddings of a run start from, such as GloVe's."""
+"""Initial word embeddings of a run from word vectors, such as GloVe's."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,12 +16,12 @@ def read_word_vectors(path: str | Path, vocabulary: Vocabulary) -> WordVectors:
     """Read the vectors of the words of a vocabulary.
 
     Args:
-      path: text in the format of GloVe, a word and its numbers in each line; or an array FILE.npy
-        `[words, dimensions]` with its words, one a line, in FILE.txt.
+      path: text in the format of GloVe, a word and its numbers per line; or an array FILE.npy
+        `[words, dimensions]` with its words, one per line, in FILE.txt.
       vocabulary: the words; the first line of a word counts.
 
     Returns:
-      The vectors in the order of the vocabulary, NaN for a word without one.
+      The vectors in the order of the vocabulary, NaN for words without a vector.
 
     Raises:
       DataError: a file is missing or invalid; or no word has a vector.
@@ -38,7 +38,9 @@ def read_word_vectors(path: str | Path, vocabulary: Vocabulary) -> WordVectors:
         if row is not None and np.isnan(vectors[row]).any():
             vectors[row] = values
     if vectors is None or np.isnan(vectors).all():
-        raise DataError(f"{path}: found none of the {len(vocabulary)} words of the vocabulary")
+        raise DataError(
+            f"{path}: found none of the {len(vocabulary)} words of the vocabulary, expected some"
+        )
     return vectors
 
 
@@ -48,9 +50,9 @@ def count_unknown(vectors: WordVectors) -> int:
 
 
 def describe_unknown(vectors: WordVectors) -> str:
-    """Sentence for the screen: how many words have no vector."""
+    """Describe in a sentence the number of words without a vector."""
     unknown = count_unknown(vectors)
-    return f"{unknown:,} of {len(vectors):,} words have no vector and start at random"
+    return f"{unknown:,} of {len(vectors):,} words have no vector and are initialised randomly"
 
 
 def _from_array(path: Path) -> Iterator[tuple[str, np.ndarray]]:
@@ -74,7 +76,7 @@ def _from_array(path: Path) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _from_text(path: Path, wanted: Mapping[str, int]) -> Iterator[tuple[str, np.ndarray]]:
-    """Words that are wanted; a first line of two integers, as word2vec writes it, is skipped."""
+    """Yield the wanted words; skip a first line of two integers, as word2vec writes it."""
     size = 0
     with path.open(encoding="utf-8", errors="replace") as lines:
         for number, line in enumerate(lines, 1):
@@ -82,7 +84,7 @@ def _from_text(path: Path, wanted: Mapping[str, int]) -> Iterator[tuple[str, np.
             if number == 1 and len(parts) == 2 and all(part.isdigit() for part in parts):
                 continue
             size = size or len(parts) - 1
-            # A word may hold spaces itself.
+            # A word may contain spaces.
             word, values = " ".join(parts[:-size]), parts[-size:]
             if not size or not word:
                 raise DataError(

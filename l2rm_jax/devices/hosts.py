@@ -1,7 +1,7 @@
-"""Hosts: processes with their own devices that together run one program.
+"""Hosts: processes with their own devices that run one program together.
 
 Every process runs the same commands. Hosts communicate in the collectives of a mapped step and in
-the functions below that say so; a host that skips such a call blocks the others.
+the functions below that every host must call; a host that skips such a call blocks the others.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ class Share(NamedTuple):
 
 
 def require_shared_directory(directory: Path) -> None:
-    """Check that this host sees a directory that host 0 has made; waits up to a minute for it.
+    """Check that this host sees a directory created by host 0; wait up to a minute for it.
 
     Raises:
       ConfigError: the directory does not appear.
@@ -56,14 +56,14 @@ def require_shared_directory(directory: Path) -> None:
     while not directory.is_dir():
         if time.monotonic() > limit:
             raise ConfigError(
-                f"{directory}: made by host 0, but host {jax.process_index()} does not see it; "
-                "expected a work directory that all hosts share"
+                f"{directory}: created by host 0, but not visible on host {jax.process_index()}. "
+                "Use a work directory on a file system that all hosts share"
             )
         time.sleep(1)
 
 
 def wait_for_file(path: Path) -> None:
-    """Wait until this host sees a file that host 0 writes, however long that takes.
+    """Wait without limit until this host sees a file that host 0 writes.
 
     If host 0 is lost meanwhile, JAX ends this process.
     """
@@ -87,16 +87,16 @@ def join_hosts(coordinator: str, hosts: int | None, host: int | None) -> None:
     given = hosts is not None, host is not None
     if coordinator == "auto":
         if any(given):
-            raise ConfigError("--hosts, --host: --coordinator=auto finds them by itself")
+            raise ConfigError("--coordinator=auto cannot be combined with --hosts or --host")
         address = None
     else:
         if not all(given) or not re.fullmatch(r".+:\d+", coordinator):
             raise ConfigError(
-                f"--coordinator={coordinator}: expected ADDRESS:PORT of host 0, with --hosts and "
-                "--host; or auto, without them"
+                f"--coordinator={coordinator}: expected ADDRESS:PORT of host 0 with --hosts and "
+                "--host, or auto without them"
             )
         if not 0 <= host < hosts:
-            raise ConfigError(f"--host: {host}, expected 0 to {hosts - 1}")
+            raise ConfigError(f"--host: found {host}, expected 0 to {hosts - 1}")
         address = coordinator
     _log.info("waiting for the other hosts, at most %d s", JOIN_SECONDS)
     # This service would handle SIGTERM instead of `StopSignal`.
@@ -128,7 +128,7 @@ def exit_with_error(message: str) -> NoReturn:
 
 def exit_now(message: str, status: int) -> NoReturn:
     """End this process at once, without waiting for threads such as a running compilation."""
-    # OSError: nobody reads the output. RuntimeError: a signal came while the stream was written to.
+    # OSError: the output is closed. RuntimeError: a signal came while the stream was written to.
     with contextlib.suppress(OSError, RuntimeError):
         print(message, file=sys.stderr, flush=True)
     with contextlib.suppress(OSError, RuntimeError):
@@ -137,32 +137,32 @@ def exit_now(message: str, status: int) -> NoReturn:
 
 
 def describe_error(error: jax.errors.JaxRuntimeError) -> str:
-    """The first line of a device's error, with advice if the device ran out of memory."""
+    """Return the first line of a device's error, with advice if it ran out of memory."""
     first = str(error).splitlines()[0]
     if OUT_OF_MEMORY not in str(error):
         return first
     work, hints = getattr(error, "advice", (None, ["a smaller model"]))
     flags = " or ".join([*hints, "devices with more memory"])
-    return f"{first.rstrip('.')}. {f'It was {work}. ' if work else ''}Try {flags}"
+    return f"{first.rstrip('.')}{f' while {work}' if work else ''}. Try {flags}"
 
 
 def out_of_memory_error(error: jax.errors.JaxRuntimeError) -> L2RMError:
     """The error of a device without free memory as one of this library, with the best hint."""
     first = str(error).splitlines()[0].rstrip(".")
     work, hints = getattr(error, "advice", (None, []))
-    return L2RMError(f"{first}. It was {work}" if work else first, hint=next(iter(hints), None))
+    return L2RMError(f"{first} while {work}" if work else first, hint=next(iter(hints), None))
 
 
 @contextlib.contextmanager
 def advise_on_memory(work: str, hints: Sequence[str]) -> Iterator[None]:
-    """If a device runs out of memory in this `with` block, say what ran and what would help.
+    """Add advice to errors of devices that run out of memory in this `with` block.
 
-    The error is raised as it is, with an attribute `advice` that `describe_error` and
+    The error is raised unchanged, with an attribute `advice` that `describe_error` and
     `out_of_memory_error` read.
 
     Args:
-      work: what runs in the block.
-      hints: flags that make it need less memory, the best one first.
+      work: name of the work in the block, such as "training".
+      hints: flags that reduce its memory, the best one first.
     """
     try:
         yield
@@ -185,18 +185,18 @@ def exit_on_host_failure() -> Iterator[None]:
             raise
         exit_with_error(
             f"error: host {jax.process_index()} stops ({describe_error(error)}). If another "
-            "host stopped first, its output says why. Start all hosts again with the same commands "
-            "to continue from the newest checkpoint"
+            "host stopped first, see its output. Start all hosts again with the same commands to "
+            "resume from the newest checkpoint"
         )
 
 
 def is_single_host() -> bool:
-    """Whether this process runs the program alone."""
+    """Whether this process is the only host of the program."""
     return jax.process_count() == 1
 
 
 def on_any_host(value: bool) -> bool:
-    """Whether the value is True on at least one host; every host must call this."""
+    """Whether the value is True on any host; every host must call this."""
     if is_single_host():
         return value
     return bool(multihost_utils.process_allgather(np.array(value)).any())

@@ -1,7 +1,7 @@
-"""Memory allocation of a CPU process: freed memory is kept for reuse, unless programs are large.
+"""Memory allocation of a CPU process: keep freed memory for reuse, unless programs are large.
 
-XLA allocates the working memory of a program anew at each call. By default, glibc returns large
-freed blocks to the system, which must clear them again at the next allocation.
+XLA allocates the working memory of a program at each call. By default, glibc returns large freed
+blocks to the system, which must clear them again at the next allocation.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ from pathlib import Path
 # Parameters of glibc's mallopt, numbered as in its header malloc.h.
 KEEP_FREED = {
     -8: 1,  # M_ARENA_MAX: one heap for all threads, as further heaps hold no block above 64 MB
-    -4: 0,  # M_MMAP_MAX: no block is mapped by itself, which free would unmap
+    -4: 0,  # M_MMAP_MAX: never map single blocks, which free would unmap
     -1: -1,  # M_TRIM_THRESHOLD: the heap never shrinks
 }
 RETURN_LARGE = {
@@ -82,6 +82,6 @@ def _set(settings: dict[int, int]) -> None:
 
 
 def _glibc_function(name: str) -> Callable:
-    """A function that only glibc has; with another C library, one that does nothing."""
+    """Look up a function of glibc; with another C library, return one that does nothing."""
     library = ctypes.CDLL(None) if sys.platform == "linux" else None
     return getattr(library, name, lambda *_: None)

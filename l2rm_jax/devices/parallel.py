@@ -1,4 +1,4 @@
-"""How work is mapped over devices, and in what precision they multiply.
+"""Map work over devices, and set the precision of their matrix products.
 
 No other file depends on the number of devices. A training step is mapped over the devices of all
 hosts; hosts communicate in the step and in `Replicas.gather_host_rows` and
@@ -27,7 +27,7 @@ from l2rm_jax.devices.programs import Program
 from l2rm_jax.errors import ConfigError, StoppedError
 
 AXIS = "batch"
-# How functions are mapped over devices: "pmap" or "shard_map". Results are the same bit for bit.
+# Function that maps over devices: "pmap" or "shard_map". Results are the same bit for bit.
 # `shard_map` is for one host.
 MAPPED_BY = "pmap"
 SLOW_STEP_SECONDS = 5.0  # the host prepares the next step in less than 1% of this time
@@ -70,7 +70,7 @@ class Replicas:
 
     @property
     def compile_on_host(self) -> bool:
-        """Whether compiling takes nothing from the devices; a GPU tries out kernels meanwhile."""
+        """Whether compiling does not use the devices; a GPU tries out kernels while compiling."""
         return self._local[0].platform in ("cpu", "tpu")
 
     @property
@@ -82,14 +82,14 @@ class Replicas:
         """Check that the devices can share a batch of this many pairs equally.
 
         Raises:
-          ConfigError: they cannot, and the message names the nearest sizes; or the hosts have
-            different numbers of devices.
+          ConfigError: the devices cannot share the batch (the message names the nearest sizes), or
+            the hosts have different numbers of devices.
         """
         n, hosts = len(self), len(self._hosts)
         if n != hosts * self.local_count:
             raise ConfigError(
-                f"{n} devices on {hosts} hosts, {self.local_count} of them on this one; expected "
-                "as many on every host"
+                f"devices: found {self.local_count} on this host and {n} on {hosts} hosts, "
+                "expected the same number on every host"
             )
         if batch_size % n:
             below, above = batch_size // n * n, (batch_size // n + 1) * n
@@ -113,12 +113,12 @@ class Replicas:
         return jax.device_put(tree, sharding)
 
     def unreplicate(self, tree: Any) -> Any:
-        """The copy of a replicated tree on this host's first device."""
+        """Return the copy of a replicated tree on this host's first device."""
         # `x[0]` would run a program with communication on all devices that hold x.
         return jax.tree.map(lambda x: x.addressable_data(0)[0], tree)
 
     def unreplicate_for_checkpoint(self, tree: Any) -> Any:
-        """One copy of a replicated tree for orbax; on several hosts, arrays that all hosts hold."""
+        """Return one copy of a replicated tree for orbax; on several hosts, global arrays."""
         local = self.unreplicate(tree)
         if len(self._hosts) == 1:
             return local
@@ -161,9 +161,9 @@ class Replicas:
         """Run calls of `map_local` functions in a few threads and yield their results in order.
 
         An accelerator then has its next program ready when one ends. The cores of a CPU work on
-        different programs; with the small operations of a single program, two cores are hardly
-        faster than one. The functions must not communicate between devices, because threads start
-        them in any order.
+        different programs; on the small operations of a single program, two cores are hardly faster
+        than one. The functions must not communicate between devices, because threads start them in
+        any order.
 
         Args:
           calls: pairs of a label and a function without arguments that returns an array.
@@ -214,8 +214,8 @@ class Replicas:
         """Gather the hosts' results for their `host_rows(total)`; every host must call this.
 
         Args:
-          own: this host's results `[n, ...]`, one for each of its rows.
-          total: number of rows in all.
+          own: this host's results `[n, ...]`, one per row.
+          total: number of rows on all hosts.
 
         Returns:
           The results of all rows `[total, ...]`, on every host.
@@ -227,7 +227,7 @@ class Replicas:
     def require_same_on_hosts(self, value: Any, what: str) -> None:
         """Check that all hosts have the same value; every host must call this.
 
-        Hosts that differ would run different programs, and wait for each other for ever.
+        Hosts that differ would run different programs, and wait for each other forever.
 
         Args:
           value: tree of arrays and JSON values.
@@ -248,8 +248,8 @@ class Replicas:
         ]
         if different:
             raise ConfigError(
-                f"{what}: not the same on all hosts: {different} differ from 0; every host needs "
-                "the same flags, the same data and the same work directory"
+                f"{what}: found a difference between host 0 and {different}, expected the same on "
+                "all hosts. Use the same flags, data and work directory on every host"
             )
 
 
@@ -264,7 +264,7 @@ def _mapped(
     Args:
       function: its results get a leading axis.
       devices: communicate along `AXIS`.
-      in_axes: 0 for an argument that is mapped, None for one that each device gets whole.
+      in_axes: 0 for a mapped argument, None for an argument that each device gets whole.
       donated: positions of arguments whose memory a call may overwrite.
 
     Raises:
@@ -274,7 +274,7 @@ def _mapped(
         options = {"in_axes": in_axes, "donate_argnums": donated}
         return jax.pmap(function, axis_name=AXIS, devices=devices, **options)
     if len({device.process_index for device in devices}) > 1:
-        raise ConfigError("shard_map maps over the devices of one host; several hosts need pmap")
+        raise ConfigError("several hosts cannot be combined with shard_map; use pmap")
 
     def on_device(*inputs):
         rows = (
@@ -285,28 +285,28 @@ def _mapped(
 
     specs = tuple(PartitionSpec() if axis is None else PartitionSpec(AXIS) for axis in in_axes)
     mesh = Mesh(np.array(devices), (AXIS,))
-    # A check of what is equal on all devices would refuse the solver's `while_loop`.
+    # A check of replicated values would reject the solver's `while_loop`.
     options = {"mesh": mesh, "in_specs": specs, "out_specs": PartitionSpec(AXIS)}
     return jax.jit(jax.shard_map(on_device, **options, check_vma=False), donate_argnums=donated)
 
 
 class RunAhead:
-    """Keeps the host at most one step ahead of its devices, and at none if steps are slow.
+    """Keep the host at most one step ahead of its devices, or not ahead if steps are slow.
 
-    JAX returns from a step before it has run, and would start any number of further ones. None of
-    them can be called back, so a signal to stop would have to wait for all of them.
+    JAX returns from a step before it has run, and would start any number of further steps. Started
+    steps cannot be cancelled, so a signal to stop would have to wait for all of them.
     """
 
     def __init__(self) -> None:
         self._previous: Any = None
-        self._is_slow = True  # until a step has been seen
+        self._is_slow = True  # until a step is timed
         self._time = time.monotonic()
 
     def limit(self, result: Any) -> None:
-        """Wait until the step before the one that returns `result` has ended.
+        """Wait until the step before the step of `result` has ended.
 
-        If the last step took longer than `SLOW_STEP_SECONDS`, wait for this one too: the pause of
-        the devices until the next step is short compared with that.
+        If the last step took longer than `SLOW_STEP_SECONDS`, wait for this one too: compared with
+        it, the pause of the devices until the next step is short.
         """
         jax.block_until_ready(result if self._is_slow else self._previous)
         now = time.monotonic()
@@ -326,7 +326,7 @@ def matmul_precision(precision: str) -> contextlib.AbstractContextManager:
       ConfigError: there is no such precision.
     """
     if precision not in PRECISIONS:
-        raise ConfigError(f"precision: {precision!r} is none of {', '.join(PRECISIONS)}")
+        raise ConfigError(f"precision: found {precision!r}, expected {' or '.join(PRECISIONS)}")
     return jax.default_matmul_precision(PRECISIONS[precision])
 
 

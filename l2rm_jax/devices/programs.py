@@ -1,4 +1,4 @@
-"""Compiled programs: compilation in a thread of its own, compiler flags, and the disk cache."""
+"""Compiled programs: compilation in a separate thread, compiler flags, and the disk cache."""
 
 import os
 import threading
@@ -26,7 +26,7 @@ class Program:
     def __init__(self, function: Callable):
         self.function = function
         self._compiled: set = set()
-        self._ahead: dict[tuple, Future] = {}  # compilations under way, by shapes of the inputs
+        self._ahead: dict[tuple, Future] = {}  # running compilations, by shapes of the inputs
 
     def __call__(self, *inputs: Any) -> Any:
         self.compile(*inputs)
@@ -49,7 +49,7 @@ class Program:
         self.compile_ahead(*inputs)
         # JAX caches the result, so a later call compiles nothing.
         compiled = wait(self._ahead.pop(_shapes(inputs)))
-        # The compiler has freed as much memory as a step may need.
+        # Return the memory that the compiler has freed.
         release_free_memory(_working_memory(compiled))
         self._compiled.add(_shapes(inputs))
 
@@ -66,7 +66,7 @@ class Program:
 
 
 def _working_memory(compiled: jax.stages.Compiled) -> int:
-    """Bytes of host memory that a call needs besides its inputs and results; 0 on accelerators."""
+    """Bytes of host memory of a call, without its inputs and results; 0 on accelerators."""
     devices = [device for device in jax.local_devices() if device.platform == "cpu"]
     analysis = compiled.memory_analysis() if devices else None
     return len(devices) * analysis.temp_size_in_bytes if analysis else 0
@@ -78,7 +78,7 @@ def _shapes(inputs: Any) -> tuple:
 
 
 def _run_in_thread(function: Callable[[], Any]) -> Future:
-    """Run a function in a daemon thread, which a process may leave behind when it exits."""
+    """Run a function in a daemon thread, which does not block the exit of the process."""
     done: Future = Future()
 
     def run() -> None:
@@ -135,7 +135,7 @@ def set_compiler_flags() -> None:
 def is_cpu_only() -> bool:
     """Whether the CPU is the only device that JAX can find, judged before JAX looks for devices.
 
-    That is so if JAX_PLATFORMS says so, or if no plug-in for an accelerator is installed.
+    It is if JAX_PLATFORMS is set to the CPU, or if no plug-in for an accelerator is installed.
     """
     if jax.config.jax_platforms:
         return jax.config.jax_platforms == "cpu"

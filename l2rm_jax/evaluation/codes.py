@@ -1,4 +1,4 @@
-"""Encode now, score later: the scores of `scoring`, from codes that are kept."""
+"""Encode first and score later: compute the scores of `scoring` from stored codes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -14,10 +14,10 @@ from l2rm_jax.models.encoders import ImageCode, TextCode
 
 
 class CodedCaptions(NamedTuple):
-    """Captions that are encoded and padded to the same number of words.
+    """Encoded captions that are padded to the same number of words.
 
     Attributes:
-      rows: row of each caption among all that were encoded.
+      rows: row of each caption among all encoded captions.
       code: their codes, as NumPy arrays.
     """
 
@@ -26,9 +26,9 @@ class CodedCaptions(NamedTuple):
 
 
 class CodeScorer(Scorer):
-    """A scorer whose codes can be kept; all of it runs on this host alone.
+    """A scorer whose codes can be stored; it runs only on this host.
 
-    Batches and tiles are those of `Scorer.similarities`, so the scores are the same bit for bit.
+    It uses the batches and tiles of `Scorer.similarities`, so the scores are the same bit for bit.
     """
 
     def image_codes(
@@ -39,7 +39,7 @@ class CodeScorer(Scorer):
         Args:
           variables: as in `similarities`.
           images: the images.
-          done: called with the number of images that were encoded.
+          done: called with the number of encoded images.
         """
         parts, left = [], len(images)
         for tile in self._image_tiles(variables, images, np.arange(left)):
@@ -79,7 +79,7 @@ class CodeScorer(Scorer):
           variables: as in `similarities`.
           images: as `image_codes` returns them.
           captions: as `caption_codes` returns them.
-          done: called with the number of pairs that were scored.
+          done: called with the number of scored pairs.
         """
         shape = len(images.mask), sum(len(part.rows) for part in captions)
         tiles = self._coded_tiles(images)
@@ -100,7 +100,7 @@ class CodeScorer(Scorer):
         return self._selected_similarities(variables, codes, texts, *rows.T, count, ignore_progress)
 
     def _coded_tiles(self, images: ImageCode) -> Iterator[ImageCode]:
-        """The tiles that `_image_tiles` makes, from codes."""
+        """Make the tiles of `_image_tiles` from codes."""
         count = len(images.mask)
         size = self._images_at_once(count)
         for start in range(0, count, size):
@@ -111,7 +111,7 @@ class CodeScorer(Scorer):
     def _coded_blocks(
         self, captions: Sequence[CodedCaptions], count: int
     ) -> Iterator[tuple[np.ndarray, TextCode]]:
-        """The blocks that `_caption_blocks` makes, from codes of `count` captions in all."""
+        """Make the blocks of `_caption_blocks` from the codes of all `count` captions."""
         size = self._captions_at_once(count)
         for rows, code in captions:
             for start in range(0, len(rows), size):

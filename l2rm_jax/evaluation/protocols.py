@@ -17,7 +17,7 @@ class Protocol(NamedTuple):
       captions_per_image: captions of every image; 0 accepts any number.
       folds: the split is cut into this many consecutive, equal parts; the table reports the mean
         of their recalls.
-      remedy: for the error message: which config field selects the right split.
+      remedy: hint for the error message: the config field that selects the right split.
     """
 
     images: int = 0
@@ -26,8 +26,8 @@ class Protocol(NamedTuple):
     remedy: str = ""
 
 
-_TESTALL = "COCO's 5000 test images are data.test_split=testall, its split test has 1000 of them; "
-_MSRVTT = "the official split has 2990 test videos, others have 1000; "
+_TESTALL = "set data.test_split=testall for COCO's 5000 test images (test has 1000 of them), or "
+_MSRVTT = "the official split has 2990 test videos, other splits have 1000; "
 PROTOCOLS = {
     "f30k-1k": Protocol(1000, 5),
     "coco-1k-5fold": Protocol(5000, 5, folds=5, remedy=_TESTALL),
@@ -50,7 +50,9 @@ def parse_protocols(names: str) -> list[str]:
     protocols = [name.strip() for name in names.split(",")]
     for name in protocols:
         if name not in PROTOCOLS:
-            raise ConfigError(f"evaluation.protocol: {name!r} is none of {', '.join(PROTOCOLS)}")
+            raise ConfigError(
+                f"evaluation.protocol: found {name!r}, expected one of {', '.join(PROTOCOLS)}"
+            )
     return protocols
 
 
@@ -63,7 +65,7 @@ def check_protocols(names: str, images: int, captions_per_image: Counts) -> None
       captions_per_image: as `Counts`.
 
     Raises:
-      ConfigError: says what the protocol needs, what was found and what to change.
+      ConfigError: the split does not fit; the message says how to change it.
     """
     captions = describe_counts(captions_per_image)
     for name in parse_protocols(names):
@@ -71,9 +73,10 @@ def check_protocols(names: str, images: int, captions_per_image: Counts) -> None
         needed = protocol.images or images, str(protocol.captions_per_image or captions)
         if needed != (images, captions):
             raise ConfigError(
-                f"evaluation.protocol: {name} needs {needed[0]} test images with {needed[1]} "
-                f"caption(s) each, found {images} with {captions}; {protocol.remedy}"
-                "evaluation.protocol=custom takes any test split"
+                f"evaluation.protocol: found {images} test images with {captions} "
+                f"caption(s) each, expected {needed[0]} with {needed[1]} for {name}; "
+                f"{protocol.remedy}"
+                "use evaluation.protocol=custom, which accepts any test split"
             )
 
 
@@ -93,8 +96,8 @@ def recall_rows(
         temperature; its softmax runs over the queries of one fold.
 
     Returns:
-      Row name to the keys of `recalls`. A row is named after its protocol; the second one adds
-      the temperature.
+      Row name to the keys of `recalls`. A row is named after its protocol; the name of the second
+      row adds the temperature.
 
     Raises:
       ConfigError: as `check_protocols`.
@@ -114,7 +117,7 @@ def recall_rows(
 def chance_rows(
     images: int, captions_per_image: Counts, protocols: str
 ) -> dict[str, dict[str, float]]:
-    """Expected recalls of random rankings, as rows of the result table: one for each size.
+    """Expected recalls of random rankings, as rows of the result table, one per gallery size.
 
     Args:
       images: number of test images.

@@ -1,4 +1,4 @@
-"""Ranks and recalls from a similarity matrix, in NumPy alone.
+"""Ranks and recalls from a similarity matrix, in pure NumPy.
 
 Ties: the reference ranks by `numpy.argsort(row)[::-1]`, a quicksort whose order of equal scores
 depends on the NumPy build and the processor. Here a stable sort is reversed: among equal scores,
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-# Captions per image: one number for all images, or an array [I] with one number for each. The
+# Captions per image: one number for all images, or an array [I] with one number per image. The
 # columns of a similarity matrix are ordered by image: all captions of image 0, then of image 1, ...
 Counts = int | Int[np.ndarray, " I"]
 
@@ -28,13 +28,13 @@ QUERY_BLOCK = 128  # queries ranked at once, so that their scores stay in the pr
 
 
 def describe_counts(captions_per_image: Counts) -> str:
-    """Captions per image as text: `5`, or `12 to 62` if the images differ."""
+    """Format the captions per image: `5`, or `12 to 62` if the images differ."""
     fewest, most = np.min(captions_per_image), np.max(captions_per_image)
     return f"{fewest}" if fewest == most else f"{fewest} to {most}"
 
 
 def text_ranks(sims: Float[np.ndarray, "I M"], captions_per_image: Counts) -> Int[np.ndarray, " I"]:
-    """Rank (0 = first) of each image's best placed own caption, among all captions."""
+    """Rank (0 = first) of each image's best own caption, among all captions."""
     owner = _image_of_captions(sims, captions_per_image)
     captions = np.arange(len(owner))
     starts = np.searchsorted(owner, np.arange(len(sims)))
@@ -81,9 +81,9 @@ def dual_softmax(
     depends on all the others, so the recalls cannot be compared with those of plain similarities.
 
     Args:
-      sims: similarities. Negative ones are returned unchanged, so that they stay behind all
+      sims: similarities. Negative similarities are returned unchanged, so that they rank after all
         products: a factor below 1 would raise them. If none is positive (negated distances), the
-        lowest is subtracted from all first.
+        lowest is first subtracted from all.
       temperature: similarities are divided by it inside the softmax.
       query_axis: 0 to rank captions (the queries are images), 1 to rank images.
 
@@ -126,11 +126,11 @@ def recalls(
     counts = np.broadcast_to(captions_per_image, images)
     if captions != counts.sum() or counts.min() < 1:
         raise ValueError(
-            f"{images} images x {captions} captions: "
-            f"expected {describe_counts(captions_per_image)} captions an image"
+            f"similarities: found {images} images x {captions} captions, expected "
+            f"{describe_counts(captions_per_image)} captions per image"
         )
     if not np.isfinite([sims.min(), sims.max()]).all():  # NaN propagates through both
-        raise ValueError("the similarity matrix holds NaN or infinity")
+        raise ValueError("similarities: found NaN or infinity, expected finite numbers")
     ranks = []
     for query_axis, rank in enumerate((text_ranks, image_ranks)):
         scores = dual_softmax(sims, temperature, query_axis) if temperature else sims
@@ -166,7 +166,7 @@ def fold_recalls(
     """
     images = sims.shape[0]
     if images % folds:
-        raise ValueError(f"{images} images do not divide into {folds} folds")
+        raise ValueError(f"found {images} images, expected a multiple of {folds} (folds)")
     counts = np.broadcast_to(captions_per_image, images)
     column_starts = np.concatenate([[0], np.cumsum(counts)])
     rows = []
@@ -185,10 +185,10 @@ def mean_row(rows: Sequence[dict[str, float]]) -> dict[str, float]:
 def chance_recalls(images: int, captions_per_image: Counts) -> dict[str, float]:
     """Expected result of `recalls` for random rankings.
 
-    With M captions, an image with c of them finds none among the first k if all c lie behind:
-    probability C(M - k, c) / C(M, c). Its best placed caption has the expected rank
-    (M + 1) / (c + 1). A caption finds its image at every rank with the same probability.
-    Recalls and mean ranks are exact; the medians are those of the distribution of the ranks.
+    With M captions, an image with c of them finds none among the first k with the probability
+    C(M - k, c) / C(M, c). Its best caption has the expected rank (M + 1) / (c + 1). A caption finds
+    its image at every rank with the same probability. Recalls and mean ranks are exact; the medians
+    are the medians of the distribution of ranks.
 
     Args:
       images: number of images.
@@ -224,7 +224,7 @@ def chance_recalls(images: int, captions_per_image: Counts) -> dict[str, float]:
 
 
 def fold_chance(images: int, captions_per_image: Counts, folds: int) -> dict[str, float]:
-    """Means of `chance_recalls` over folds, as `fold_recalls` has them."""
+    """Means of `chance_recalls` over folds, as in `fold_recalls`."""
     counts = np.broadcast_to(captions_per_image, images)
     return mean_row([chance_recalls(len(part), part) for part in np.split(counts, folds)])
 
@@ -232,13 +232,13 @@ def fold_chance(images: int, captions_per_image: Counts, folds: int) -> dict[str
 def recall_table(rows: Mapping[str, Mapping[str, Any]], split: str = "") -> str:
     """Text table of at most 80 columns: recalls, median and mean ranks, rSum of each named row.
 
-    A long name has lines of its own, which break at spaces only. So have rows of two-stage scoring,
+    A long name gets separate lines, which break only at spaces. So do rows of two-stage scoring,
     whose name is followed by the percentages of queries whose matches the proposer missed
     (`i2t_lost`, `t2i_lost`).
 
     Args:
       rows: row name to the keys of `recalls`.
-      split: name of the split, which rows of the protocol `custom` are then called by.
+      split: name of the split, used as the name of rows of the protocol `custom`.
     """
     if split:
         rows = {_ANY_SPLIT.sub(split, name): row for name, row in rows.items()}
@@ -269,7 +269,7 @@ def recall_table(rows: Mapping[str, Mapping[str, Any]], split: str = "") -> str:
 
 
 def _number(value: float) -> str:
-    """A recall or rank with one decimal; large numbers without it."""
+    """Format a recall or rank with one decimal; large numbers without decimals."""
     return f"{value:.1f}" if value < 1000 else f"{value:.0f}"
 
 

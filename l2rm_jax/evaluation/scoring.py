@@ -30,7 +30,7 @@ def ignore_progress(count: int) -> None:
 
 
 class Scorer:
-    """Scores images and captions with one model; its functions are compiled once.
+    """Score images and captions with one model; its functions are compiled once.
 
     Each image and each caption is encoded once. If the head compares two vectors (`metric`), all
     pairs are scored by a single matrix product. Otherwise images are spread
@@ -90,12 +90,12 @@ class Scorer:
         shape: tuple[int, int],
         done: Callable[[int], None],
     ) -> Float[np.ndarray, "I M"]:
-        """Similarities of image tiles, equally large but for padding of the last, with captions.
+        """Similarities of equally large image tiles, the last one padded, with captions.
 
         Args:
           variables: as in `similarities`.
           tiles: codes `[devices, images, ...]` of all images, in order.
-          texts: codes of captions, whole on each device, and the rows of those that count.
+          texts: codes of captions, all on each device, and the rows of the valid ones.
           shape: number of images and of captions.
           done: called with the number of pairs that were scored.
         """
@@ -127,8 +127,8 @@ class Scorer:
         if not self._model.is_product:
             what = "vectors by their distance" if self.metric else "words with regions"
             raise ConfigError(
-                f"model.head: {self._model.config.model.head} compares {what}, expected a head "
-                "whose similarity is a product of two vectors"
+                f"model.head: found {self._model.config.model.head}, which compares {what}, "
+                "expected a head whose similarity is a product of two vectors"
             )
         return self._vectors(variables, dataset)
 
@@ -164,7 +164,7 @@ class Scorer:
     def caption_vectors(
         self, variables: Any, captions: Tokens, done: Callable[[int], None] = ignore_progress
     ) -> Float[np.ndarray, "M D"]:
-        """Vectors of captions, on this host; the arguments are those of `image_vectors`."""
+        """Vectors of captions, on this host; arguments as in `image_vectors`."""
         replicas, texts = self._replicas, np.empty((0, 0), np.float32)
         devices, count = replicas.local_count, len(captions)
         size = -(-self._captions_at_once(count) // devices) * devices
@@ -217,7 +217,7 @@ class Scorer:
         count: int,
         done: Callable[[int], None],
     ) -> Float[np.ndarray, " P"]:
-        """Similarities of selected pairs of image codes, all on each device, and captions.
+        """Similarities of selected pairs; every device holds all image codes.
 
         Args:
           variables: as in `similarities`.

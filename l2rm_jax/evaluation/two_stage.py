@@ -1,4 +1,4 @@
-"""Two-stage scoring: one head proposes k candidates per query, a second head reorders only those.
+"""Two-stage scoring: one head proposes k candidates per query, and a second head reorders them.
 
 The proposer's head scores by a product of vectors, so proposing is cheap. In a query's ranking the
 k candidates come first, ordered by the second head; all others follow in the proposer's order. No
@@ -25,7 +25,7 @@ class Proposals:
       candidates: rows of the k candidates with the highest scores, best first; ties as in
         `recall`.
       matches: whether each of them is a true match.
-      ranks: rank (0 = first) of the query's best placed true match among all candidates.
+      ranks: rank (0 = first) of the query's best true match among all candidates.
     """
 
     candidates: Int[np.ndarray, "Q K"]
@@ -61,11 +61,11 @@ class Proposals:
         return cls(*map(np.concatenate, zip(*blocks, strict=True)))
 
     def rerank(self, scores: Float[np.ndarray, "Q K"], k: int) -> Int[np.ndarray, " Q"]:
-        """Rank of each query's best placed true match once its first k candidates are reordered.
+        """Rank of each query's best true match after its first k candidates are reordered.
 
         Args:
           scores: the second head's score of each candidate.
-          k: how many of the candidates are reordered.
+          k: number of candidates to reorder.
         """
         matches = self.matches[:, :k]
         order = np.lexsort((self.candidates[:, :k], scores[:, :k]))[:, ::-1]
@@ -78,9 +78,9 @@ class Proposals:
 
 
 def _top_k(sims: Float[np.ndarray, "Q C"], k: int) -> Int[np.ndarray, "Q K"]:
-    """Columns of the k highest values of each row, best first; of equal values, the last first.
+    """Columns of the k highest values of each row, best first; ties in reverse order.
 
-    Partitions the rows instead of sorting them.
+    It partitions the rows instead of sorting them.
     """
     threshold = np.partition(sims, -k, axis=1)[:, -k, None]
     above, equal = sims > threshold, sims == threshold
@@ -94,7 +94,7 @@ def _top_k(sims: Float[np.ndarray, "Q C"], k: int) -> Int[np.ndarray, "Q K"]:
 def _match_ranks(
     sims: Float[np.ndarray, "Q C"], own: Bool[np.ndarray, "Q C"]
 ) -> Int[np.ndarray, " Q"]:
-    """Rank (0 = first) of each query's best placed true match; `own` marks the true matches."""
+    """Rank (0 = first) of each query's best true match; `own` marks the true matches."""
     last = sims.shape[1] - 1
     first = last - np.argmax(np.where(own, sims, -np.inf)[:, ::-1], axis=1)[:, None]
     score = np.take_along_axis(sims, first, axis=1)
@@ -110,15 +110,15 @@ class _FoldProposals(NamedTuple):
 
 
 class Shortlist:
-    """The pairs that a proposer leaves for a second head to score, and the resulting recalls.
+    """Pairs proposed for a second head to score, and the resulting recalls.
 
     Args:
       images: the proposer's vectors of the test images.
       texts: its vectors of the test captions.
       caption_image: the image of each caption.
       protocols: as `parse_protocols` takes them; candidates are proposed within a fold.
-      counts: how many candidates per query the second head reorders; several values give several
-        rows.
+      counts: numbers of candidates per query that the second head reorders, one per row of the
+        table.
 
     Raises:
       ConfigError: `counts` is empty or holds a number below 1.
@@ -133,7 +133,7 @@ class Shortlist:
         counts: Sequence[int],
     ):
         if min(counts, default=0) < 1:
-            raise ConfigError(f"candidates: {list(counts)}, expected numbers, at least 1")
+            raise ConfigError(f"candidates: found {list(counts)}, expected numbers >= 1")
         self._counts, self._captions = counts, len(texts)
         self._folds = {
             name: list(_propose(images, texts, caption_image, PROTOCOLS[name].folds, max(counts)))

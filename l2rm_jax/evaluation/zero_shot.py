@@ -1,4 +1,4 @@
-"""Zero-shot similarities: vectors of one space, such as CLIP's, compared as they are."""
+"""Zero-shot similarities: compare vectors of one space, such as CLIP's, without training."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ _BLOCK = 1024  # images or captions read at once
 
 
 def cosines(pairs: PairDataset) -> Float[np.ndarray, "I M"]:
-    """Cosine of every image with every caption; of several vectors each, of their means.
+    """Cosine of every image with every caption; several vectors are averaged first.
 
     Args:
       pairs: a split whose captions are vectors.
@@ -26,8 +26,8 @@ def cosines(pairs: PairDataset) -> Float[np.ndarray, "I M"]:
     sizes = images.shape[-1], captions.shape[-1]
     if sizes[0] != sizes[1]:
         raise DataError(
-            f"{images.name}, {captions.name}: found vectors of {sizes[0]} and {sizes[1]} numbers, "
-            "expected vectors of one space, of the same size"
+            f"{images.name}, {captions.name}: found vectors of {sizes[0]} and {sizes[1]} "
+            "dimensions, expected vectors of one space with the same size"
         )
     return unit_means(images) @ unit_means(captions).T
 
@@ -42,7 +42,7 @@ def unit_means(features: RegionFeatures) -> Float[np.ndarray, "N D"]:
     norms = np.linalg.norm(means, axis=1, keepdims=True)
     if not norms.all():
         row = int(np.flatnonzero(norms[:, 0] == 0)[0])
-        raise DataError(f"{features.name}: row {row}: found a mean of zero, expected a direction")
+        raise DataError(f"{features.name}: row {row}: found a zero mean, expected a direction")
     return means / norms
 
 

@@ -1,17 +1,17 @@
-"""Where parts of long work are computed: in this process, by Ray, or by processes with a directory.
+"""Executors: run parts of long work in this process, on Ray, or in processes with one directory.
 
-A part is a call of a pure function of arrays or files. Its size depends on the data alone, so it
-gives the same bytes wherever it runs, and again after a worker has died.
+A part is a call of a pure function of arrays or files. Its size depends only on the data, so it
+gives the same bytes on any executor, and again after a worker has died.
 
-* `executor` says what computes parts; `HERE` is this process.
-* `workers` runs parts on Ray. `shared` divides them among processes that share a directory.
-* `place` opens the executor that a user asks for.
+* `executor` defines the interface; `LOCAL` is this process.
+* `workers` runs parts on Ray. `shared` splits them among processes that share a directory.
+* `place` opens the executor that a user has chosen.
 
 May import `errors`.
 """
 
-from l2rm_jax.executors.executor import HERE, Executor
-from l2rm_jax.executors.place import LOCAL, Place
-from l2rm_jax.executors.shared import WHOLE, Share, parse_share
+from l2rm_jax.executors.executor import LOCAL, Executor
+from l2rm_jax.executors.place import Place
+from l2rm_jax.executors.shared import SINGLE, Share, parse_share
 
-__all__ = ["HERE", "LOCAL", "WHOLE", "Executor", "Place", "Share", "parse_share"]
+__all__ = ["LOCAL", "SINGLE", "Executor", "Place", "Share", "parse_share"]

@@ -1,37 +1,37 @@
-"""What computes parts, and the executor that is this process."""
+"""Interface of an executor, and the executor that is this process."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 
 class Executor(Protocol):
-    """Computes parts."""
+    """Runs the parts of long work."""
 
     def put(self, value: Any) -> Any:
-        """Return what stands for a value in the arguments of many calls."""
+        """Share a value among many calls; return the handle to pass as their argument."""
 
     def map(
         self, stage: Callable, calls: Iterable[tuple], *, on_gpu: bool = False
     ) -> Iterator[Any]:
-        """Yield what `stage` returns for each tuple of arguments, in their order.
+        """Yield the result of `stage` for each tuple of arguments, in order.
 
-        Calls are taken one by one, as they can be computed. With `on_gpu`, each has a GPU to itself
-        where there are any.
+        Calls are consumed lazily, as capacity becomes free. With `on_gpu`, each call has a GPU of
+        its own, if there are any.
         """
 
 
 class Local:
-    """Computes parts in this process, one after the other."""
+    """Runs parts in this process, one after the other."""
 
     def put(self, value: Any) -> Any:
-        """The value itself."""
+        """Return the value itself."""
         return value
 
     def map(
         self, stage: Callable, calls: Iterable[tuple], *, on_gpu: bool = False
     ) -> Iterator[Any]:
-        """Compute a part when it is asked for."""
+        """Compute each part when its result is requested."""
         return (stage(*arguments) for arguments in calls)
 
 
-HERE = Local()
+LOCAL = Local()

@@ -1,4 +1,4 @@
-"""Where parts are computed, as a user says it."""
+"""Choose and open an executor from the user's flags."""
 
 import contextlib
 import importlib.util
@@ -7,68 +7,71 @@ from pathlib import Path
 from typing import NamedTuple
 
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.executors.executor import HERE, Executor
-from l2rm_jax.executors.shared import WHOLE, Share, Shared
+from l2rm_jax.executors.executor import LOCAL, Executor
+from l2rm_jax.executors.shared import SINGLE, Share, Shared
 from l2rm_jax.executors.workers import ray_workers
 
-EXECUTORS = LOCAL, RAY = "local", "ray"
+EXECUTORS = ("local", "ray")
 
 
 class Place(NamedTuple):
-    """Where parts are computed.
+    """Choice of an executor.
 
     Attributes:
       executor: `local` or `ray`.
-      address: of a cluster of Ray, or `auto`; "" starts one on this machine. Its machines must find
-        the data under the same path.
-      workers: of the one that is started; 0: one for each core.
-      share: of this process, if several do the same work and share a directory.
+      address: address of a Ray cluster, or `auto`; "" starts Ray on this machine. All machines of
+        the cluster must find the data under the same path.
+      workers: number of Ray workers to start; 0: one per core.
+      share: share of this process, if several processes split the work in one directory.
     """
 
-    executor: str = LOCAL
+    executor: str = EXECUTORS[0]
     address: str = ""
     workers: int = 0
-    share: Share = WHOLE
+    share: Share = SINGLE
+
+    @property
+    def is_ray(self) -> bool:
+        """Whether Ray workers compute the parts."""
+        return self.executor == "ray"
 
     def check(self) -> None:
         """Check what can be checked before the work begins.
 
         Raises:
-          ConfigError: there is no such executor, Ray is not installed, or a value is of no use.
+          ConfigError: there is no such executor, Ray is not installed, or a value is invalid.
         """
         if self.executor not in EXECUTORS:
             raise ConfigError(f"--executor={self.executor}: expected {' or '.join(EXECUTORS)}")
-        if self.executor == LOCAL and (self.address or self.workers):
-            raise ConfigError("--ray_address, --workers: found without --executor=ray")
+        if not self.is_ray and (self.address or self.workers):
+            raise ConfigError("--ray_address and --workers require --executor=ray")
         if self.address and self.workers:
             raise ConfigError(
-                f"--workers={self.workers}: found with --ray_address={self.address}, which has its "
-                "own workers"
+                f"--workers cannot be combined with --ray_address={self.address}: the cluster has "
+                "its own workers"
             )
         if self.workers < 0:
             raise ConfigError(f"--workers={self.workers}: expected at least 1")
-        if self.executor == RAY and self.share != WHOLE:
-            raise ConfigError(
-                f"--executor=ray, --shards={self.share}: found both, expected only one of them"
-            )
-        if self.executor == RAY and not importlib.util.find_spec("ray"):
+        if self.is_ray and self.share != SINGLE:
+            raise ConfigError("--executor=ray cannot be combined with --share")
+        if self.is_ray and not importlib.util.find_spec("ray"):
             raise ConfigError(
                 "--executor=ray: needs Ray, which is missing", hint="pip install 'l2rm_jax[ray]'"
             )
 
     @contextlib.contextmanager
     def open(self, directory: Path | None = None) -> Iterator[Executor]:
-        """Start Ray, or reach it, where it is asked for.
+        """Open the executor: start Ray or connect to it if the user chose Ray.
 
         Args:
-          directory: for the results of parts, which processes with shares need.
+          directory: directory for the results of parts; required if processes share the work.
 
         Raises:
           ConfigError: as `check`, or Ray cannot be reached.
         """
         self.check()
-        if self.executor == LOCAL:
-            yield HERE if self.share == WHOLE else Shared(directory, self.share)
+        if not self.is_ray:
+            yield LOCAL if self.share == SINGLE else Shared(directory, self.share)
             return
         with ray_workers(self.address, self.workers) as executor:
             yield executor

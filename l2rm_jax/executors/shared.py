@@ -1,4 +1,4 @@
-"""Parts computed by several processes, on any machines, that share a directory."""
+"""Split parts among several processes, on any machines, that share a directory."""
 
 import hashlib
 import itertools
@@ -20,11 +20,11 @@ from l2rm_jax.errors import ConfigError, DataError, first_line
 _log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 1.0
-_QUIET_SECONDS = 10.0  # of waiting, before a line says for whom
+_QUIET_SECONDS = 10.0  # of waiting, before a line names the missing shares
 
 
 class Share(NamedTuple):
-    """The share of a process: of each `count` parts the one in place `number`, from 1."""
+    """Share of a process: part number `number` (counted from 1) of every `count` parts."""
 
     number: int = 1
     count: int = 1
@@ -33,31 +33,31 @@ class Share(NamedTuple):
         return f"{self.number}/{self.count}"
 
 
-WHOLE = Share()
+SINGLE = Share()
 
 
 def parse_share(text: str) -> Share:
-    """Return the share that `--shards=2/8` names.
+    """Parse the value of `--share`, such as 2/8.
 
     Raises:
-      ConfigError: it is not a number from 1 to N and N.
+      ConfigError: it is not I/N with I from 1 to N.
     """
     match = re.fullmatch(r"(\d+)/(\d+)", text)
     share = Share(*map(int, match.groups())) if match else Share(0, 0)
     if not 1 <= share.number <= share.count:
         raise ConfigError(
-            f"--shards={text}: expected I/N, process I of N, counted from 1", hint="--shards=1/2"
+            f"--share={text}: expected I/N, process I of N, counted from 1", hint="--share=1/2"
         )
     return share
 
 
 class Part(NamedTuple):
-    """A file that one of the processes writes.
+    """File with a result, written by one of the processes.
 
     Attributes:
       number: number of the process.
-      file: the file, which appears when it is complete.
-      mark: tells the call whose result it holds from others.
+      file: path of the file, which appears when it is complete.
+      mark: fingerprint of the call whose result it contains.
     """
 
     number: int
@@ -66,15 +66,15 @@ class Part(NamedTuple):
 
 
 class Shared:
-    """Computes this process's share of the calls, and reads the results of the others from files.
+    """Computes this process's share of the calls, and reads the other results from files.
 
-    All processes run the same program, so that the n-th map of one is the n-th map of all, and its
-    calls are the same. A result that is there is not computed again. A damaged one, or one of
-    another call, is a `DataError`.
+    All processes run the same program, so the n-th map has the same calls in each of them. Existing
+    results are not computed again. A damaged result, or the result of another call, raises a
+    `DataError`.
 
     Args:
-      directory: directory of the results, which nobody else can write to: they are pickled.
-      share: of this process.
+      directory: directory of the results. Nobody else may have write access: results are pickled.
+      share: share of this process.
     """
 
     def __init__(self, directory: Path, share: Share):
@@ -82,13 +82,13 @@ class Shared:
         self._maps = itertools.count()
 
     def put(self, value: Any) -> Any:
-        """The value itself."""
+        """Return the value itself."""
         return value
 
     def map(
         self, stage: Callable, calls: Iterable[tuple], *, on_gpu: bool = False
     ) -> Iterator[Any]:
-        """Compute the own calls while the results of the others come in; yield all in order."""
+        """Compute this process's calls while other results come in; yield all in order."""
         return self._results(self._directory / f"{next(self._maps):03}", stage, calls)
 
     def _results(self, folder: Path, stage: Callable, calls: Iterable[tuple]) -> Iterator[Any]:
@@ -109,14 +109,14 @@ class Shared:
 
 
 def wait_for(parts: Sequence[Part], is_said: bool = False) -> bool:
-    """Wait until the first of some files is there; after a while, say who has yet to write some.
+    """Wait until the first file exists; after a while, log the shares whose files are missing.
 
     Args:
       parts: the files.
-      is_said: whether that has been said already.
+      is_said: whether this has been logged already.
 
     Returns:
-      Whether it has been said now.
+      Whether it has been logged by now.
     """
     began = time.monotonic()
     while not parts[0].file.exists():
@@ -129,7 +129,7 @@ def wait_for(parts: Sequence[Part], is_said: bool = False) -> bool:
 
 
 def _mark(arguments: tuple) -> str:
-    """Hash the numbers of rows among the arguments, by which a call is told from another one."""
+    """Fingerprint a call by the row indices in its arguments."""
     digest = hashlib.blake2b(digest_size=16)
     for leaf in jax.tree.leaves(arguments):
         if isinstance(leaf, int) or (isinstance(leaf, np.ndarray) and leaf.dtype == np.int64):
@@ -153,11 +153,11 @@ def _read(part: Part) -> Any:
     except Exception as error:  # a damaged file can raise anything
         raise DataError(
             f"{part.file}: not the result of a part ({first_line(error, 200)}); remove the file to "
-            "go on"
+            "continue"
         ) from error
     if mark != part.mark:
         raise DataError(
-            f"{part.file}: found the result of another call, from share {part.number}; expected "
-            "the same command in all processes, on machines of one kind"
+            f"{part.file}: found the result of a different call, from share {part.number}; "
+            "expected the same command in all processes, on machines of one kind"
         )
     return result

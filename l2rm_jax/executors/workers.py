@@ -1,4 +1,4 @@
-"""Parts computed by workers of Ray, on this machine or in a cluster."""
+"""Run parts on Ray workers, on this machine or in a cluster."""
 
 import contextlib
 import mmap
@@ -11,25 +11,25 @@ import numpy as np
 
 from l2rm_jax.errors import ConfigError, first_line
 
-_AHEAD = 2  # parts that wait for each worker
-_ENVIRONMENT = {"JAX_PLATFORMS": "cpu"}  # of workers without a GPU of their own
+_AHEAD = 2  # parts queued per worker
+_ENVIRONMENT = {"JAX_PLATFORMS": "cpu"}  # of workers without their own GPU
 
 
 class Ray:
-    """Computes parts on workers of Ray; those of a worker that dies are computed again."""
+    """Runs parts on Ray workers, and runs them again if a worker dies."""
 
     def __init__(self, ray: Any):
         self._ray = ray
         self._most = _AHEAD * max(int(ray.cluster_resources().get("CPU", 1)), 1)
 
     def put(self, value: Any) -> Any:
-        """A reference; a worker reads the value from memory that it shares with others."""
+        """Return a reference, through which workers read the value from shared memory."""
         return self._ray.put(value)
 
     def map(
         self, stage: Callable, calls: Iterable[tuple], *, on_gpu: bool = False
     ) -> Iterator[Any]:
-        """Keep all workers busy, and yield in order."""
+        """Keep all workers busy, and yield the results in order."""
         gpus = int(on_gpu and self._ray.cluster_resources().get("GPU", 0) > 0)
         environment = {"env_vars": {} if gpus else _ENVIRONMENT}
         remote = self._ray.remote(num_gpus=gpus, runtime_env=environment)(stage)
@@ -50,11 +50,11 @@ class Ray:
 
 @contextlib.contextmanager
 def ray_workers(address: str, workers: int) -> Iterator[Ray]:
-    """Start Ray on this machine, or reach a cluster, for the time of the block.
+    """Start Ray on this machine, or connect to a cluster, for the duration of the block.
 
     Args:
-      address: of the cluster; "" starts Ray here.
-      workers: of the Ray that is started; 0: one for each core.
+      address: address of the cluster; "" starts Ray on this machine.
+      workers: number of workers to start; 0: one per core.
 
     Raises:
       ConfigError: the cluster cannot be reached.
@@ -64,7 +64,7 @@ def ray_workers(address: str, workers: int) -> Iterator[Ray]:
     here = {"num_cpus": workers or None, "include_dashboard": False}
     try:
         with warnings.catch_warnings():
-            # JAX warns of forks; those of Ray start other programs at once.
+            # JAX warns of forks, but Ray's forks start other programs at once.
             warnings.simplefilter("ignore", RuntimeWarning)
             ray.init(
                 **({"address": address} if address else here),
@@ -81,7 +81,7 @@ def ray_workers(address: str, workers: int) -> Iterator[Ray]:
 
 
 def _described(array: np.memmap) -> tuple:
-    """A memory-mapped array as its place in its file; what was cut from one, as numbers."""
+    """Describe a memory-mapped array by its place in its file, and a slice of one by values."""
     if isinstance(array.base, mmap.mmap):
         return str(array.filename), array.offset, array.dtype, array.shape, array.flags.f_contiguous
     return (np.array(array),)

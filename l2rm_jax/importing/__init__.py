@@ -11,7 +11,7 @@
   make the directory; `by_file` makes a shard of each file of the source instead.
 * `kept` copies the samples of archives that an audit keeps.
 
-What turns photographs and captions into features is in `data.encoders`. May import `command_line`,
+What turns photographs and captions into features is in `data.encoders`. May import `cli`,
 `run`, `data` and what is below them.
 """
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.importing.names import (
+from l2rm_jax.importing.column_names import (
     CAPTION_NAMES,
     FILE_NAMES,
     FOLDER_NAMES,

@@ -1,19 +1,12 @@
 """The modes that import the user's own data and write encoders: flags, and what runs them."""
 
-import logging
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from l2rm_jax.command_line.mistakes import missing_flag_error
-from l2rm_jax.command_line.mode import Command, Flag, Mode
-from l2rm_jax.command_line.place import PLACE, place_of
+from l2rm_jax.cli.mistakes import missing_flag_error
+from l2rm_jax.cli.mode import Command, Flag, Mode
+from l2rm_jax.cli.place import PLACE, SHARED_PLACE, place_of, share_of
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.executors import Place, parse_share
-
-if TYPE_CHECKING:
-    from l2rm_jax.data.encoders.encoder import Encoder
-
-_log = logging.getLogger(__name__)
+from l2rm_jax.executors import SINGLE, Place
 
 
 def _import(command: Command) -> None:
@@ -21,36 +14,31 @@ def _import(command: Command) -> None:
 
     if not command["out"]:
         raise missing_flag_error("out", command.mode)
-    place, own = place_of(command), {"shards", *(flag.name for flag in PLACE)}
+    place, own = place_of(command), {"per_file", *(flag.name for flag in SHARED_PLACE)}
     flags = {name: value for name, value in command.flags.items() if name not in own}
     columns = tuple(flags.pop("caption_column", ()))
     request = Request(**{**flags, "out": Path(flags["out"])}, caption_columns=columns)
     request.check()  # before libraries are loaded
     place.check()
-    if command["shards"]:
-        from l2rm_jax.importing.by_file import describe_shards, describe_unfinished, import_by_file
+    from l2rm_jax.importing.importer import describe_import, import_data, load_encoder
 
-        share = parse_share(command["shards"])
+    share = share_of(command)
+    if command["per_file"]:
+        from l2rm_jax.importing.sharded_import import (
+            describe_shards,
+            describe_unfinished,
+            import_sharded,
+        )
+
         with place.open() as executor:
-            record = import_by_file(request, _encoder, executor, share)
+            record = import_sharded(request, load_encoder, executor, share)
         done = describe_shards(record, request.out) if record else describe_unfinished(request)
         print(done)
         return
-    if place != Place():
-        raise ConfigError(f"--executor={place.executor}: expected --shards too")
-    from l2rm_jax.importing.importer import describe_import, import_data
-
-    def load_encoder(request: Request) -> "Encoder":
-        return _encoder(request.encoder, request.tokens or None)
-
-    print(describe_import(import_data(request, load_encoder), request.out))
-
-
-def _encoder(name: str, tokens: str | None) -> "Encoder":
-    _log.info("loading the encoder %s", name)
-    from l2rm_jax.run import encoders  # when the source has been read
-
-    return encoders.make_encoder(name, tokens)
+    if place != Place() or share != SINGLE:
+        flag = "executor" if share == SINGLE else "share"
+        raise ConfigError(f"--{flag} requires --per_file")
+    print(describe_import(import_data(request), request.out))
 
 
 _FLAGS = (
@@ -95,13 +83,8 @@ _FLAGS = (
     Flag("seed", "N", "seed of the split", kind=int, default="0"),
     Flag("max_rejected", "SHARE", "rows that may be rejected", kind=float, default="0.01"),
     Flag("out", "DIR", "the new directory, which every mode reads as --data=DIR"),
-    Flag(
-        "shards",
-        "I/N",
-        "a shard of vectors for each file of the source; with I/N, process I of N makes its own",
-        bare="1/1",
-    ),
-    *PLACE,
+    Flag("per_file", "", "write one shard of vectors per file of the source", kind=bool),
+    *SHARED_PLACE,
 )
 
 IMPORT = Mode(
@@ -114,28 +97,29 @@ IMPORT = Mode(
 )
 
 
-def _keep(command: Command) -> None:
-    from l2rm_jax.importing.kept import describe_kept, keep_samples
+def _filter(command: Command) -> None:
+    from l2rm_jax.importing.filter_tar import describe_filtered, filter_samples
 
     for name in ("data", "audit", "out"):
         if not command[name]:
             raise missing_flag_error(name, command.mode)
     out = Path(command["out"])
     with place_of(command).open() as executor:
-        print(describe_kept(keep_samples(command["data"], command["audit"], out, executor), out))
+        counts = filter_samples(command["data"], command["audit"], out, executor)
+    print(describe_filtered(counts, out))
 
 
-KEEP = Mode(
-    "keep",
-    "archives without doubted pairs",
-    "l2rm keep --data=D --audit=A --out=K",
+FILTER = Mode(
+    "filter",
+    "copy .tar archives without suspicious pairs",
+    "l2rm filter --data=D --audit=A --out=K",
     (
         Flag("data", "DIR", "shards, or a directory, that l2rm import made of .tar files"),
         Flag("audit", "DIR", "what l2rm audit wrote of them"),
         Flag("out", "DIR", "the new directory of .tar files"),
         *PLACE,
     ),
-    _keep,
+    _filter,
     "{out}.partial keeps the finished archives",
 )
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from l2rm_jax.importing.records import Dialect, Record, find_dialect, read_records
-from l2rm_jax.importing.texts import as_unicode
+from l2rm_jax.importing.csv_rows import Dialect, Record, find_dialect, read_records
+from l2rm_jax.importing.text_io import as_unicode
 
 _CHUNK = 100_000  # rows that become Arrow at once
 _BLOCK = 1 << 22  # bytes

@@ -9,11 +9,11 @@ import numpy as np
 
 from l2rm_jax.data.encoders.encoder import Encoder
 from l2rm_jax.data.files import replace_array
-from l2rm_jax.importing import shards, vectors, writing
+from l2rm_jax.importing import chunks, vectors, writing
 from l2rm_jax.importing.pairs import Pairs
 from l2rm_jax.importing.pictures import DIGEST_BYTES
-from l2rm_jax.importing.plan import Plan
 from l2rm_jax.importing.rejected import Rejected
+from l2rm_jax.importing.resolve import Plan
 from l2rm_jax.importing.splits import NONE, SPLITS
 
 
@@ -29,7 +29,7 @@ class Images(NamedTuple):
 
     digest: np.ndarray
     is_right: np.ndarray
-    blocks: Iterator[shards.Block]
+    blocks: Iterator[chunks.Block]
     done: dict[str, int]
 
 
@@ -60,7 +60,7 @@ def image_features(plan: Plan, encoder: Encoder | None, work: Path, rejected: Re
         bad[list(found)] = True
         reject_pairs(rejected, pairs, bad, found)
 
-    encoded = shards.encode_pictures(encoder, plan.pictures, used, work, check)
+    encoded = chunks.encode_pictures(encoder, plan.pictures, used, work, check)
     reject(encoded.reason.tolist())
     digest = np.zeros((len(pairs.names), DIGEST_BYTES), np.uint8)
     digest[used] = encoded.digest
@@ -79,7 +79,7 @@ def reject_pairs(
         rejected.add(pairs.row[at], pairs.names[image].as_py(), reasons.get(image, reason))
 
 
-def _blocks(array: vectors.Vectors) -> Iterator[shards.Block]:
+def _blocks(array: vectors.Vectors) -> Iterator[chunks.Block]:
     return vectors.vector_blocks(array, np.arange(len(array)))
 
 
@@ -114,7 +114,7 @@ def write_caption_vectors(
         return {"kind": "vectors"}
     encoded = None
     if encoder is not None:
-        encoded = shards.encode_captions(encoder, pairs.text, order, work)
+        encoded = chunks.encode_captions(encoder, pairs.text, order, work)
     if encoded is None:
         return {"kind": "words"}
     lengths = encoded.column("lengths")
@@ -129,7 +129,7 @@ def write_caption_vectors(
     return {"kind": "tokens" if len(lengths) else "vectors", "cut": cut}
 
 
-def _cut(blocks: Iterator[shards.Block], width: int | None) -> Iterator[shards.Block]:
+def _cut(blocks: Iterator[chunks.Block], width: int | None) -> Iterator[chunks.Block]:
     """Leave out padding that no caption needs."""
     for numbers, features in blocks:
         yield numbers, features if width is None else features[:, :width]

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 from collections.abc import Callable
@@ -31,14 +32,16 @@ from l2rm_jax.importing.features import (
     reject_pairs,
     write_caption_vectors,
 )
-from l2rm_jax.importing.of_shards import plan_of_shards
+from l2rm_jax.importing.from_embeddings import plan_of_shards
 from l2rm_jax.importing.pairs import Pairs
-from l2rm_jax.importing.plan import Plan, check_missing, find_missing, hash_pairs, read_plan
 from l2rm_jax.importing.rejected import Rejected
 from l2rm_jax.importing.request import Request
+from l2rm_jax.importing.resolve import Plan, check_missing, find_missing, hash_pairs, read_plan
 from l2rm_jax.importing.splits import NONE, SPLITS
 from l2rm_jax.importing.vectors import open_vectors
 from l2rm_jax.version import __version__
+
+_log = logging.getLogger(__name__)
 
 WORK, IDENTITY, WHAT = "work", "import.json", "import"
 
@@ -53,7 +56,7 @@ def import_data(
 
     Args:
       request: what to import.
-      load_encoder: loads the encoder that a request names; None: `encoders.make_encoder`.
+      load_encoder: loads the encoder that a request names; None: as the function of this name.
 
     Returns:
       The content of `dataset.json`.
@@ -92,10 +95,16 @@ def import_data(
     return record
 
 
-def _load_encoder(request: Request) -> Encoder:
-    from l2rm_jax.data.encoders import make_encoder
+def load_encoder(name: str, tokens: str | None) -> Encoder:
+    """Load an encoder by its name and what tokens to take of it (`run.encoders.make_encoder`)."""
+    _log.info("loading the encoder %s", name)
+    from l2rm_jax.run import encoders  # takes seconds, and is not needed for vectors
 
-    return make_encoder(request.encoder, request.tokens or None)
+    return encoders.make_encoder(name, tokens)
+
+
+def _load_encoder(request: Request) -> Encoder:
+    return load_encoder(request.encoder, request.tokens or None)
 
 
 def _identity(request: Request, plan: Plan) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from l2rm_jax.errors import DataError, first_line
-from l2rm_jax.importing.delimited import Skipped
-from l2rm_jax.importing.names import (
+from l2rm_jax.importing.column_names import (
     CAPTION_FIELDS,
     CAPTION_NAMES,
     IMAGE_NAMES,
@@ -18,7 +17,8 @@ from l2rm_jax.importing.names import (
     field_of,
     is_usual,
 )
-from l2rm_jax.importing.texts import as_unicode, open_text
+from l2rm_jax.importing.delimited import Skipped
+from l2rm_jax.importing.text_io import as_unicode, open_text
 
 _LISTS = ("images", "data", "annotations", "rows", "samples")  # what holds the rows, in doubt
 

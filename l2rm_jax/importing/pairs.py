@@ -14,12 +14,12 @@ from jaxtyping import Bool, Int, UInt8, UInt32
 from l2rm_jax.data.captions import MAX_CHARACTERS
 from l2rm_jax.data.segmentation import clean_text
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.importing.cells import Captions, joined, read_captions
+from l2rm_jax.importing.caption_cells import Captions, joined, read_captions
 from l2rm_jax.importing.columns import Columns, text_column
 from l2rm_jax.importing.rejected import Rejected
 from l2rm_jax.importing.sources import Source
 from l2rm_jax.importing.splits import NONE, SPLITS, split_number
-from l2rm_jax.importing.texts import guess_encoding
+from l2rm_jax.importing.text_io import guess_encoding
 
 # What can be wrong with a row, as far as the table says; 0 is nothing.
 _REASONS = (

@@ -15,15 +15,15 @@ import pyarrow.compute as pc
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data.pictures import UnreadableError
 from l2rm_jax.errors import first_line
-from l2rm_jax.importing.cells import joined, parse_list
-from l2rm_jax.importing.columns import Columns, text_column
-from l2rm_jax.importing.names import (
+from l2rm_jax.importing.caption_cells import joined, parse_list
+from l2rm_jax.importing.column_names import (
     ADDRESSES,
     NUMBERED_PICTURE,
     PICTURE_ENDINGS,
     PICTURE_FIELDS,
     field_of,
 )
+from l2rm_jax.importing.columns import Columns, text_column
 from l2rm_jax.importing.pairs import Runs, row_numbers
 from l2rm_jax.importing.samples import Member
 from l2rm_jax.importing.sources import Part, Source

@@ -107,9 +107,8 @@ class Request:
             raise ConfigError(f"--seed: found {self.seed}, expected 0 or more")
         if self.split:
             parse_shares(self.split)
-        for library, needed in (("datasets", bool(self.source)), ("PIL", self.is_encoded)):
-            if needed and importlib.util.find_spec(library) is None:
-                raise ConfigError(
-                    f"import: the library {library} is not installed",
-                    hint="pip install 'l2rm_jax[import]'",
-                )
+        if self.source and importlib.util.find_spec("datasets") is None:
+            raise ConfigError(
+                "import: the library datasets is not installed",
+                hint="pip install 'l2rm_jax[import]'",
+            )

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from l2rm_jax.data.captions import MAX_CHARACTERS
+from l2rm_jax.importing.column_names import PICTURE_ENDINGS
 from l2rm_jax.importing.delimited import Skipped
 from l2rm_jax.importing.json_rows import text_table
-from l2rm_jax.importing.names import PICTURE_ENDINGS
 
 _log = logging.getLogger(__name__)
 

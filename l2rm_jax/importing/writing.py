@@ -10,8 +10,8 @@ import pyarrow as pa
 from jaxtyping import Int, UInt8
 
 from l2rm_jax.data.files import replace_array, replace_lines
+from l2rm_jax.importing.chunks import Block
 from l2rm_jax.importing.pairs import Pairs
-from l2rm_jax.importing.shards import Block
 from l2rm_jax.importing.splits import NONE, SPLITS
 
 _HASH_BLOCK = 1 << 24

@@ -1,31 +1,30 @@
-"""Judging: which pairs are mismatched, told by models that have not seen them.
+"""Judging: find mismatched pairs by models that have not seen them.
 
 A model that judges the pairs that it trains on calls them matched once it has memorised them. Here
-the pairs are split into folds by image, and each fold is judged by models of the others.
+the pairs are split into folds by image, and each fold is judged by models of the other folds.
 
-* `judge` is the whole of it: from `pairs` to a `judgement`, which `verdict` puts into words.
-* `folds` divides, `groups` finds what must stay together, `placeholders` what cannot be judged;
-  `fold_pairs` draws what a fold is compared with, and known mismatches.
+* `judge` does all steps: from `pairs` to a `judgement`, which `verdict` summarises in sentences.
+* `folds` assigns folds, `groups` finds near duplicates that must share a fold, `placeholders` finds
+  pictures that cannot be judged; `fold_samples` draws the references and known mismatches.
 * `detectors` score a fold that they have not seen; `linear` fits the models of the default one,
-  weighted by a nested round (`level`).
-* `information`, `neighbours` and `scores` score pairs and known mismatches; `levels` turns scores
-  into doubts, `rate` doubts into a rate and probabilities, and `posterior` puts these together.
-* `kinds`, `shift` and `proposals` say what else is known; `transport` and `rematch` combine the
-  images and captions of doubted pairs anew. `stages` keeps what is done, `separation` is an AUROC.
+  weighted by a nested round (`sibling_swaps`).
+* `log_odds`, `neighbours` and `scores` score pairs and known mismatches; `suspicion` combines the
+  scores, `rate` estimates the rate and probabilities from them, and `posterior` joins the results.
+* `classify`, `shift` and `proposals` add kinds, shifted rows and better captions; `transport` and
+  `rematch` pair images and captions of suspicious pairs. `stages` stores finished stages.
 
-Functions of arrays, cut into parts that `executors` compute. May import `data`, `linear`, `ot`,
-`executors`, `config`, `console`, `errors` and `version`.
+Functions take and return arrays, and are cut into parts that `executors` compute. May import
+`data`, `linear`, `ot`, `executors`, `config`, `console`, `errors` and `version`.
 """
 
 from l2rm_jax.judging.detectors import (
     DETECTORS,
     Detector,
+    FoldTask,
     Scorer,
-    Task,
     make_detector,
     register_detector,
 )
-from l2rm_jax.judging.information import Model, product_similarity
 from l2rm_jax.judging.judge import judge_pairs
 from l2rm_jax.judging.judgement import (
     JUDGEMENT_FILE,
@@ -34,6 +33,7 @@ from l2rm_jax.judging.judgement import (
     read_judgement,
     write_judgement,
 )
+from l2rm_jax.judging.log_odds import Model, product_similarity
 from l2rm_jax.judging.pairs import Pairs
 from l2rm_jax.judging.rematch import rematch
 
@@ -41,11 +41,11 @@ __all__ = [
     "DETECTORS",
     "JUDGEMENT_FILE",
     "Detector",
+    "FoldTask",
     "Judgement",
     "Model",
     "Pairs",
     "Scorer",
-    "Task",
     "check_same_pairs",
     "judge_pairs",
     "make_detector",

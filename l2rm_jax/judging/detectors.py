@@ -1,7 +1,7 @@
-"""Detectors: what scores the pairs of a fold without having seen them.
+"""Detectors: score the pairs of a fold without having seen them.
 
-`linear` and `cosine` lie here, and `scores`, which takes numbers that someone else has computed. A
-method and a head, trained once for each fold, are handed in by `run/detector.py`.
+This file has `linear`, `cosine`, and `scores`, which reads precomputed scores. `run/detector.py`
+adds detectors that train a method with a head once per fold.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,38 +12,39 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Float32, Int
 
+from l2rm_jax.auroc import binned_auroc
 from l2rm_jax.config import register_settings
 from l2rm_jax.data.filters import read_scores
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.judging.fold_pairs import FoldPairs
+from l2rm_jax.judging.fold_samples import FoldPairs
 from l2rm_jax.judging.folds import Folds
-from l2rm_jax.judging.information import (
+from l2rm_jax.judging.linear import cca_similarity
+from l2rm_jax.judging.log_odds import (
     Model,
     ProductSimilarity,
     best_temperature,
     compare_fold,
 )
-from l2rm_jax.judging.linear import cca_similarity
 from l2rm_jax.judging.pairs import Pairs
-from l2rm_jax.judging.separation import separation
 from l2rm_jax.linear.cca import Cca
 from l2rm_jax.linear.rows import BLOCK, Rows, unit_rows
 
 LINEAR, COSINE, SCORES = "linear", "cosine", "scores"
-_TEMPERATURE_PAIRS = 1000  # from which the temperature of plain cosines comes, at most
-_SAME = 0.99  # correlation of scores with the cosines of the vectors that they were made of
+_TEMPERATURE_PAIRS = 1000  # most pairs to fit the temperature of plain cosines
+_SAME = 0.99  # least correlation of scores with the cosines that they should be
 
 
-class Task(NamedTuple):
-    """What a detector is given.
+class FoldTask(NamedTuple):
+    """Input of a detector.
 
     Attributes:
       pairs: all pairs.
       folds: image, fold and group of each pair.
-      drawn: the pairs of each fold, with references and known mismatches. A detector may choose by
-        them, as no truth is in them; but what scores a fold may not have been fitted to its pairs.
-      models: a linear model of each fold, fitted to the other folds.
-      rows: rows of the pairs in the data, where some were left out.
+      drawn: the pairs of each fold, with references and known mismatches. A detector may select
+        models by them, as they contain no truth; but the model that scores a fold must not be
+        fitted to its pairs.
+      models: a linear model per fold, fitted to the other folds.
+      rows: rows of the pairs in the data, from which some may have been left out.
     """
 
     pairs: Pairs
@@ -54,19 +55,19 @@ class Task(NamedTuple):
 
 
 class Scorer(NamedTuple):
-    """What judges the folds.
+    """Source of the models that score the folds.
 
     Attributes:
-      name: what it is called in reports.
-      model_of: called with a fold, returns what judges it. It is asked for images and captions of
-        this fold alone, and not after the next call.
+      name: name in reports.
+      model_of: maps a fold to the model that scores it. The model is called only with images and
+        captions of this fold, and only until the next call of `model_of`.
     """
 
     name: str
     model_of: Callable[[int], Model]
 
 
-Detector = Callable[[Task], Scorer]
+Detector = Callable[[FoldTask], Scorer]
 MakeDetector = Callable[[Any], Detector]
 DETECTORS: dict[str, MakeDetector] = {}
 
@@ -108,12 +109,12 @@ def make_detector(config: Any) -> Detector:
     return DETECTORS[name](config)
 
 
-def linear(task: Task) -> Scorer:
-    """Judge by the linear model of each fold, or by the plain cosine if that is better.
+def linear(task: FoldTask) -> Scorer:
+    """Judge by the linear model of each fold, or by the plain cosine if it is better.
 
-    Vectors of images and captions of the same size may be those of one aligned space, as CLIP's.
-    Which is better is seen in the first fold, by how well stored pairs are told from known
-    mismatches.
+    If image and caption vectors have the same size, they may share an aligned embedding space, like
+    CLIP's. Then both scorers are compared on the first fold, by the AUROC of stored pairs against
+    known mismatches.
     """
     pairs, drawn = task.pairs, task.drawn
 
@@ -129,13 +130,13 @@ def linear(task: Task) -> Scorer:
 
     def quality(scorer: Scorer) -> float:
         found = compare_fold(drawn[first], scorer.model_of(first))
-        return separation(found.stored.mean, found.wrong.mean.ravel())
+        return binned_auroc(found.stored.mean, found.wrong.mean.ravel())
 
     return max(scorers, key=quality)
 
 
-def cosine(task: Task) -> Scorer:
-    """Judge by the cosines of vectors of one space, at the temperature that suits them best.
+def cosine(task: FoldTask) -> Scorer:
+    """Judge by the cosines of vectors of one embedding space, at the best temperature.
 
     Raises:
       DataError: vectors of images and captions differ in size.
@@ -143,8 +144,8 @@ def cosine(task: Task) -> Scorer:
     pairs, sizes = task.pairs, (task.pairs.images.shape[1], task.pairs.captions.shape[1])
     if sizes[0] != sizes[1]:
         raise DataError(
-            f"judgement.detector={COSINE}: found vectors of images with {sizes[0]} dimensions and "
-            f"of captions with {sizes[1]}, expected those of one space"
+            f"judgement.detector={COSINE}: found image vectors with {sizes[0]} dimensions and "
+            f"caption vectors with {sizes[1]}, expected vectors of one embedding space"
         )
 
     similarity = ProductSimilarity(
@@ -164,13 +165,13 @@ def _unit_vectors(
 
 
 def scores_of_file(config: Any) -> Detector:
-    """Judge by numbers that someone has computed already, as CLIP scores.
+    """Judge by precomputed scores, such as CLIP scores.
 
-    A posterior needs scores of known mismatches too. They are there if the scores are the cosines
-    of the vectors that are judged, up to a scale: then random pairs are scored by these cosines.
+    A posterior also needs scores of known mismatches. They can be computed only if the scores are
+    the cosines of the judged vectors, up to a scale: then random pairs are scored by these cosines.
 
     Args:
-      config: `judgement.scores` names the file: `.npy`, a number for each stored pair, higher =
+      config: `judgement.scores` names the file: `.npy`, one number per stored pair, higher =
         better matched.
 
     Raises:
@@ -182,7 +183,7 @@ def scores_of_file(config: Any) -> Detector:
             f"judgement.scores: empty, expected a .npy file, as judgement.detector is {SCORES}"
         )
 
-    def detect(task: Task) -> Scorer:
+    def detect(task: FoldTask) -> Scorer:
         scorer = cosine(task)._replace(name=SCORES)
         scores = read_scores(Path(path), len(task.rows))
         found = _stored_cosines(task.pairs)
@@ -190,9 +191,9 @@ def scores_of_file(config: Any) -> Detector:
         if not correlation >= _SAME:
             raise DataError(
                 f"{path}: the scores are not the cosines of the vectors of these data "
-                f"(correlation {correlation:.2f}), so random pairs cannot be scored alike and no "
-                "posterior can be given; expected scores of the encoder that made the vectors. "
-                "data.filter=score uses any scores"
+                f"(correlation {correlation:.2f}), so random pairs cannot be scored in the same "
+                "way and no posterior can be computed; expected scores of the encoder that made "
+                "the vectors. data.filter=score accepts any scores"
             )
         return scorer
 

@@ -1,7 +1,7 @@
-"""Folds: each image, with all captions stored with it, belongs to exactly one.
+"""Assign each image, with all captions stored with it, to exactly one fold.
 
-The fold follows from a hash of the image's key and the seed alone. So images that are added later
-move no other image to another fold.
+The fold depends only on a hash of the image's key and the seed, so adding images moves no other
+image to another fold.
 """
 
 import hashlib
@@ -15,13 +15,13 @@ from l2rm_jax.errors import ConfigError, DataError
 
 
 class Folds(NamedTuple):
-    """Which pairs are stored with which image, and what is judged together.
+    """Image, fold and group of each pair.
 
     Attributes:
       pair_image: row of the image that each caption is stored with.
       image_fold: fold of each image, 0 to `count` - 1.
-      image_group: group of each image, in one fold. Images of a group are never each other's known
-        mismatches.
+      image_group: group of each image; a group lies in one fold. Images of a group are never each
+        other's known mismatches.
     """
 
     pair_image: Int[np.ndarray, " pairs"]
@@ -52,7 +52,7 @@ def assign_folds(
     """Assign each image to a fold, 0 to `folds` - 1; equal keys share a fold.
 
     Args:
-      keys: a stable key of each image: its row or its name, or the key of its group, if near
+      keys: a stable key of each image: its row, its name, or the key of its group if near
         duplicates have to stay together.
       folds: number of folds, at least 3: a nested model trains without two of them.
       seed: seed of the hash, 0 or more.
@@ -69,17 +69,17 @@ def assign_folds(
 def check_folds(folds: Folds) -> None:
     """Check that every fold has captions of at least two groups of images.
 
-    A pair is judged by comparison with images of its fold, so a single one cannot be judged.
+    A pair is judged by comparison with images of its fold, so a single group cannot be judged.
 
     Raises:
-      DataError: a fold has fewer.
+      DataError: a fold has fewer groups.
     """
     stored = np.unique(folds.pair_image)
     fold, group = folds.image_fold[stored], folds.image_group[stored]
     for number in range(folds.count):
         groups = np.unique(group[fold == number])
         if len(groups) < 2:
-            # Fewer folds do not help where there are hardly any groups.
+            # Fewer folds do not help if there are hardly any groups.
             more = "fewer folds or more images"
             advice = more if len(np.unique(group)) > 6 else "more images that differ"
             raise DataError(

@@ -1,7 +1,7 @@
-"""Images that belong together, because they or their captions are the same or nearly so.
+"""Group images that are equal or near duplicates, or that share a caption.
 
 A group is judged as a whole by models that saw none of it, and its members are never each other's
-known mismatches. So a near duplicate in another fold cannot give a mismatch away, or hide it.
+known mismatches. So a near duplicate in another fold can neither reveal nor hide a mismatch.
 """
 
 from typing import Any, NamedTuple
@@ -13,37 +13,38 @@ import scipy.sparse
 from jaxtyping import Float, Int, UInt64
 from scipy.sparse.csgraph import connected_components
 
-from l2rm_jax.executors import HERE, Executor
+from l2rm_jax.executors import LOCAL, Executor
 from l2rm_jax.judging.folds import hash_keys
 from l2rm_jax.judging.pairs import Keys, first_of_equals
 from l2rm_jax.linear.rows import BLOCK, Rows, padded_blocks, unit_rows
 
-BOILERPLATE = 10  # images with the same text from which on it is listed, and groups no images
-_EXACT = 20_000  # images: up to so many are all compared, more within buckets
-_RARE = 0.999  # share of random pairs of images that are less alike than near duplicates
+# A caption shared by this many images is boilerplate: listed, but not used for grouping.
+BOILERPLATE = 10
+_EXACT = 20_000  # images up to which all are compared; more are compared within buckets
+_RARE = 0.999  # share of random image pairs that are less similar than near duplicates
 _SAMPLE = 100_000  # random pairs
 _NEAR = 3
 _MOST = 0.1  # share of the images in one group, at most
-_ROWS = 16 * BLOCK  # of a part that is divided into buckets
-_ALIKE = 0.9  # cosine of near duplicates, at least: clusters are dense, too
+_ROWS = 16 * BLOCK  # rows per part when images are assigned to buckets
+_ALIKE = 0.9  # least cosine of near duplicates: clusters may be dense as well
 
 
 class Repeated(NamedTuple):
-    """A text that stands with many images: `row` is the first of its captions."""
+    """A text stored with many images: `row` is the first of its captions."""
 
     row: int
     images: int
 
 
 class Groups(NamedTuple):
-    """What belongs together.
+    """Groups of near duplicates.
 
     Attributes:
-      of_image: [images] the least row of the image's group.
-      key: [images] the least key of an image of that group.
-      near: [images, 3] rows of the most similar images, the most similar one first.
-      text: [pairs] the least row of a caption that says the same.
-      repeated: texts that stand with many images, the most frequent first.
+      of_image: [images] smallest row of the image's group.
+      key: [images] smallest key of an image of that group.
+      near: [images, 3] rows of the most similar images, the most similar first.
+      text: [pairs] smallest row of a caption with the same text.
+      repeated: texts stored with many images, the most frequent first.
     """
 
     of_image: Int[np.ndarray, " images"]
@@ -58,14 +59,13 @@ def find_groups(
     keys: Keys,
     pair_image: Int[np.ndarray, " pairs"],
     seed: int,
-    executor: Executor = HERE,
+    executor: Executor = LOCAL,
 ) -> Groups:
     """Find the groups.
 
-    Images are of one group if they are the same, if their captions say the same, or if they are
-    near duplicates: each the most similar image of the other, with a cosine above .9, and more
-    alike than all but one in a thousand random pairs. A text that stands with many images groups
-    none.
+    Images are in one group if they are equal, if they share a caption, or if they are near
+    duplicates: each the most similar image of the other, with a cosine above 0.9 and above the
+    cosine of 99.9% of random pairs. A text stored with many images is not used for grouping.
 
     Args:
       images: [images, di] vectors.
@@ -90,7 +90,7 @@ def find_groups(
     ]
     count, component = _components(links, len(rows))
     if np.bincount(component).max() > max(_MOST * len(rows), BOILERPLATE):
-        # Captions of few words chain everything together: then they say nothing of duplicates.
+        # Short captions chain everything together: then they are no sign of duplicates.
         count, component = _components(links[:2], len(rows))
     least = np.full(count, np.iinfo(np.uint64).max, np.uint64)
     np.minimum.at(least, component, keys.image)
@@ -101,7 +101,7 @@ def find_groups(
 
 
 def _components(links: list[np.ndarray], images: int) -> tuple[int, Int[np.ndarray, " images"]]:
-    """Number of connected components, and the component of each image."""
+    """Return the number of connected components, and the component of each image."""
     pairs = np.concatenate(links)
     graph = scipy.sparse.coo_array((np.ones(len(pairs), bool), pairs.T), shape=(images, images))
     return connected_components(graph, directed=False)
@@ -110,7 +110,7 @@ def _components(links: list[np.ndarray], images: int) -> tuple[int, Int[np.ndarr
 def _images_of_texts(
     text: np.ndarray, pair_image: np.ndarray
 ) -> tuple[Int[np.ndarray, "n 2"], Int[np.ndarray, " pairs"]]:
-    """Different (text, image), and the number of images of each text."""
+    """Return the distinct (text, image) pairs, and the number of images of each text."""
     different = np.unique(np.stack([text, pair_image], axis=1), axis=0)
     return different, np.bincount(different[:, 0], minlength=len(text))
 
@@ -124,7 +124,7 @@ def _rare_likeness(images: Rows, keys: UInt64[np.ndarray, " images"], seed: int)
 
 
 def _sample(keys: UInt64[np.ndarray, " n"], most: int, seed: int) -> Int[np.ndarray, " m"]:
-    """Rows of a sample that does not depend on the order of the rows."""
+    """Draw the rows of a sample that does not depend on the order of the rows."""
     return np.argsort(hash_keys(keys, seed), kind="stable")[:most]
 
 
@@ -132,12 +132,13 @@ def nearest_images(
     images: Rows,
     keys: UInt64[np.ndarray, " images"],
     seed: int,
-    executor: Executor = HERE,
+    executor: Executor = LOCAL,
 ) -> tuple[Int[np.ndarray, "images 3"], Float[np.ndarray, " images"]]:
     """Return the rows of the three most similar images, and the cosine of the first.
 
-    More than 20,000 images are divided into as many buckets as their square root, each around a
-    random image, and compared within their bucket. A near duplicate is all but always in the same.
+    More than 20,000 images are divided into buckets, each around a random image, and compared
+    within their bucket. The number of buckets is the square root of the number of images. A near
+    duplicate is nearly always in the same bucket.
     """
     total, shared = images.shape[0], executor.put(images)
     buckets = [np.arange(total)]
@@ -154,7 +155,7 @@ def nearest_images(
 def _nearest_within(
     images: Rows, rows: Int[np.ndarray, " n"]
 ) -> tuple[Int[np.ndarray, "n 3"], Float[np.ndarray, " n"]]:
-    """`nearest_images` of some rows among themselves."""
+    """Compute `nearest_images` of some rows among themselves."""
     vectors = unit_rows(images[rows])
     size = -(-len(rows) // 512) * 512
     filled = np.pad(vectors, ((0, size - len(rows)), (0, 0)))
@@ -181,7 +182,7 @@ def _buckets(
     nearest = np.concatenate([*executor.map(_nearest_centres, calls)])
     order = np.argsort(nearest, kind="stable")
     parts = np.split(order, np.flatnonzero(np.diff(nearest[order])) + 1)
-    # A crowded bucket is cut, so that the work stays linear.
+    # Split crowded buckets, so that the work stays linear.
     return [cut for part in parts for cut in np.array_split(part, -(-len(part) // (8 * count)))]
 
 
@@ -202,7 +203,7 @@ def _best(vectors: jax.Array, centres: jax.Array) -> jax.Array:
 def _most_similar(
     all_vectors: jax.Array, vectors: jax.Array, own: jax.Array, count: int
 ) -> tuple[jax.Array, jax.Array]:
-    """The most similar of the first `count` vectors, itself aside."""
+    """Find the most similar of the first `count` vectors, except the vector itself."""
     likeness = jnp.matmul(vectors, all_vectors.T, precision="highest")
     places = jnp.arange(len(all_vectors))[None]
     likeness = jnp.where((places == own[:, None]) | (places >= count), -jnp.inf, likeness)

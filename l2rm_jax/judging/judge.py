@@ -1,9 +1,9 @@
 """Judge the pairs of a data set: vectors in, a rate and a probability per pair out.
 
-Pairs are split into folds, one group of images never across two. A detector that has not seen a
-fold scores its pairs, and pairs that are mismatched on purpose; these known mismatches calibrate
-the rate and the probabilities. The truth is never looked at, even where it is known, and the result
-does not depend on the order of the pairs.
+Pairs are split into folds; a group of images is never split across folds. A detector that has not
+seen a fold scores its pairs and deliberate mismatches; these known mismatches calibrate the rate
+and the probabilities. The truth is never used, even if it is known, and the result does not depend
+on the order of the pairs.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,18 +16,19 @@ from jaxtyping import Int, Shaped
 from threadpoolctl import threadpool_limits
 
 from l2rm_jax.console import progress_bar, stage_lines
+from l2rm_jax.data.pairs import SUSPICIOUS
 from l2rm_jax.errors import DataError
-from l2rm_jax.executors import HERE, Executor
-from l2rm_jax.judging.detectors import LINEAR, Detector, Scorer, Task, linear
-from l2rm_jax.judging.fold_pairs import FoldPairs, fold_pairs
+from l2rm_jax.executors import LOCAL, Executor
+from l2rm_jax.judging.classify import conflicts, kinds
+from l2rm_jax.judging.detectors import LINEAR, Detector, FoldTask, Scorer, linear
+from l2rm_jax.judging.fold_samples import FoldPairs, fold_pairs
 from l2rm_jax.judging.folds import Folds, assign_folds, check_folds
 from l2rm_jax.judging.groups import Groups, Repeated, find_groups
-from l2rm_jax.judging.judgement import PLACEHOLDER, SHIFTED, Judgement, Made
-from l2rm_jax.judging.kinds import conflicts, kinds
+from l2rm_jax.judging.judgement import PLACEHOLDER, SHIFTED, Judgement, Provenance
 from l2rm_jax.judging.linear import fold_models
 from l2rm_jax.judging.pairs import Pairs, content_keys, first_of_equals
 from l2rm_jax.judging.placeholders import Placeholder, find_placeholders
-from l2rm_jax.judging.posterior import DOUBTED, Posterior, find_posterior
+from l2rm_jax.judging.posterior import Posterior, find_posterior
 from l2rm_jax.judging.proposals import LIKE as PROPOSALS
 from l2rm_jax.judging.proposals import Proposals, propose
 from l2rm_jax.judging.scores import (
@@ -44,7 +45,7 @@ from l2rm_jax.linear.cca import Cca
 from l2rm_jax.linear.rows import TakenRows
 from l2rm_jax.version import __version__
 
-_STAGES = "images alike", "models, each without a fold", "scores", "rate", "proposals"
+_STAGES = "similar images", "models, each without a fold", "scores", "rate", "proposals"
 _CCA = Cca(0, 0, 0, 0, 0)
 
 
@@ -57,25 +58,25 @@ def judge_pairs(
     top: int = 0,
     seed: int = 0,
     keep: Path | None = None,
-    executor: Executor = HERE,
+    executor: Executor = LOCAL,
 ) -> Judgement:
     """Estimate which pairs are mismatched, how many there are, and which captions would fit better.
 
     Args:
-      pairs: vectors of images and captions, and which caption is stored with which image.
+      pairs: vectors of images and captions, and the image that each caption is stored with.
       detector: scores each fold without having seen it (`register_detector`); by default a linear
         model in closed form.
       name: name of the detector, for `Judgement.made`.
       folds: number of folds, at least 3.
-      top: captions that are proposed for each doubted pair, 0 or more; 0 skips that stage.
+      top: captions to propose for each suspicious pair, 0 or more; 0 skips that stage.
       seed: seed of the folds and of all samples, 0 or more. The same arguments give the same
         judgement.
-      keep: directory for finished stages, so that a call with the same arguments goes on after a
-        stop; None keeps nothing. Use one directory per judgement, as nothing is compared.
+      keep: directory for finished stages, from which a call with the same arguments resumes after
+        a stop; None keeps nothing. Use one directory per judgement: arguments are not compared.
       executor: computes the parts, in this process or in others (`l2rm_jax.executors`).
 
     Returns:
-      The judgement, in the order of `pairs`; printing it gives sentences.
+      The judgement, in the order of `pairs`; print it for a summary.
 
     Raises:
       DataError: a fold has images of fewer than two groups, a score is not finite, or a file of
@@ -97,7 +98,7 @@ def _judge(
     stages: Stages,
     executor: Executor,
 ) -> Judgement:
-    """Call `say` where a stage begins; the rest is as in `judge_pairs`."""
+    """Judge the pairs as `judge_pairs` does, and call `say` at the start of each stage."""
     say(0)
     keys = content_keys(pairs, executor)
     placeholders = find_placeholders(keys.image, pairs.captions, pairs.pair_image)
@@ -118,27 +119,27 @@ def _judge(
         lambda: fold_models(pairs.images, pairs.captions, of, drawn),
     )
     models = [Cca(*map(np.asarray, model)) for model in models]
-    scorer = detector(Task(pairs, of, drawn, models, rows))
+    scorer = detector(FoldTask(pairs, of, drawn, models, rows))
     say(2)
     evidence = _evidence(scorer, pairs, of, drawn, seed, stages, executor)
     say(3)
-    with threadpool_limits(1, "blas"):  # on its narrow columns, more threads only wait
+    with threadpool_limits(1, "blas"):  # more threads would only wait on these narrow matrices
         found = find_posterior(evidence, of, keys.of_pairs(pairs.pair_image), seed)
-    doubted = found.posterior > DOUBTED
+    suspicious = found.posterior > SUSPICIOUS
     if top:
         say(4)
     proposals = stages(
         "proposals",
         PROPOSALS,
         lambda: propose(
-            *(pairs.images, pairs.captions, of, keys, doubted, found.posterior_set),
+            *(pairs.images, pairs.captions, of, keys, suspicious, found.posterior_set),
             *(top, seed, executor),
         ),
     )
     back = _Back(rows, count)
     fold = back(of.of_pair, -1)
     shifts = find_shifts(models, every.images, every.captions, every.pair_image, fold, executor)
-    made = Made(name, scorer.name, folds, seed, of_all, __version__)
+    made = Provenance(name, scorer.name, folds, seed, of_all, __version__)
     return _judgement(
         every.pair_image, back, of, groups, evidence, found, proposals, shifts, placeholders, made
     )
@@ -147,22 +148,22 @@ def _judge(
 def _without(
     placeholders: list[Placeholder], first_image: Int[np.ndarray, " pairs"]
 ) -> Int[np.ndarray, " kept"]:
-    """Rows of the pairs whose picture is no placeholder.
+    """Return the rows of the pairs whose picture is not a placeholder.
 
     Raises:
-      DataError: none is left.
+      DataError: no pair is left.
     """
     rows = np.flatnonzero(~np.isin(first_image, [each.row for each in placeholders]))
     if not len(rows):
         raise DataError(
-            f"images: found the same picture for all {len(first_image):,} captions, or one of "
-            f"{len(placeholders)}, expected pictures that differ"
+            f"images: found only placeholder pictures ({len(placeholders)}) for all "
+            f"{len(first_image):,} captions, expected pictures that differ"
         )
     return rows
 
 
 def _take(pairs: Pairs, rows: Int[np.ndarray, " kept"]) -> Pairs:
-    """Some of the pairs; all images stay."""
+    """Return some of the pairs, with all images."""
     return Pairs(
         pairs.images,
         TakenRows(pairs.captions, rows),
@@ -173,7 +174,7 @@ def _take(pairs: Pairs, rows: Int[np.ndarray, " kept"]) -> Pairs:
 
 
 class _Back(NamedTuple):
-    """Puts values of the judged pairs where they are in the data."""
+    """Put values of the judged pairs at their rows in the data."""
 
     rows: Int[np.ndarray, " kept"]
     total: int
@@ -195,7 +196,7 @@ def _evidence(
     stages: Stages,
     executor: Executor,
 ) -> Evidence:
-    """Score all folds, part by part; parts that are kept are not computed again."""
+    """Score all folds, part by part; stored parts are not computed again."""
     group, vectors = folds.image_group, (pairs.images, pairs.spaces)
     parts = [
         (fold, f"scores-{fold}-{number}", task, drawn[fold].pairs[at])
@@ -233,9 +234,9 @@ def _judgement(
     proposals: Proposals,
     shifts: list[Shift],
     placeholders: list[Placeholder],
-    made: Made,
+    made: Provenance,
 ) -> Judgement:
-    """All that was found, in the order of the data."""
+    """Assemble the judgement, in the order of the data."""
     rows = back.rows
     kind = kinds(evidence, found, groups, folds.pair_image)
     apart = np.setdiff1d(np.arange(back.total), rows)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,32 +13,33 @@ from l2rm_jax.data.files import open_arrays, replace_arrays
 from l2rm_jax.errors import DataError
 from l2rm_jax.judging.groups import Repeated
 from l2rm_jax.judging.placeholders import Placeholder
-from l2rm_jax.judging.posterior import DOUBTED, FALSE_ALARMS, Mechanism
-from l2rm_jax.judging.rate import Rate, false_alarms
+from l2rm_jax.judging.posterior import Mechanism
+from l2rm_jax.judging.rate import Rate
 from l2rm_jax.judging.shift import Shift
 
 JUDGEMENT_FILE = "judgement.npz"
 
-# What is said of a pair. `matched` and `alternate` are kept, the others are doubted: `doubtful` by
-# itself, `foreign_set` with all captions of its image, `shifted` as part of a run of rows;
-# `placeholder` as its picture stands with many captions that have nothing in common.
-MATCHED, ALTERNATE, DOUBTFUL, FOREIGN_SET, UNINFORMATIVE, SHIFTED, PLACEHOLDER = range(7)
+# Kinds of pairs. `matched` and `near_duplicate` pairs are kept, the others are suspicious:
+# `swapped_caption` alone, `swapped_set` with all captions of its image, `shifted` in a run of rows,
+# and `placeholder` because its picture has many unrelated captions.
+MATCHED, NEAR_DUPLICATE, SWAPPED_CAPTION, SWAPPED_SET = range(4)
+UNINFORMATIVE, SHIFTED, PLACEHOLDER = range(4, 7)
 KINDS = (
-    *("matched", "alternate", "doubtful", "foreign_set", "uninformative", "shifted"),
-    "placeholder",
+    *("matched", "near_duplicate", "swapped_caption", "swapped_set"),
+    *("uninformative", "shifted", "placeholder"),
 )
 
 
-class Made(NamedTuple):
-    """What made a judgement.
+class Provenance(NamedTuple):
+    """Origin of a judgement.
 
     Attributes:
-      detector: what judged the pairs; `judgement.detector` of the config.
-      by: what the detector chose: a linear one may be the plain cosine.
+      detector: name of the detector; `judgement.detector` of the config.
+      by: scorer that the detector chose: the linear detector may choose the plain cosine.
       folds: number of folds.
       seed: seed of the folds and samples.
       data: hash of all pairs, in hexadecimal, whatever their order.
-      version: of this package.
+      version: version of this package.
     """
 
     detector: str
@@ -52,10 +52,10 @@ class Made(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Judgement:
-    """What is known of each pair, in the order of the data, and of all.
+    """Results for each pair, in the order of the data, and for the data set.
 
     Pairs of placeholders are not judged: they count as mismatched, have no fold, no similarity and
-    no information, and come last in the order.
+    no information, and rank last.
 
     Attributes:
       image: [pairs] row of the image that the caption is stored with.
@@ -64,28 +64,27 @@ class Judgement:
       similarity: [pairs] of image and caption, by models that have not seen the pair.
       information: [pairs] of the pair in nats; 0 is no better than a random pair.
       posterior_set: [pairs] probability that all captions of the image are mismatched together.
-      posterior_caption: [pairs] probability that the caption is mismatched by itself.
+      posterior_caption: [pairs] probability that the caption alone is mismatched.
       posterior: [pairs] probability that the pair is mismatched, in [0, 1]. Their mean is the rate.
-      q: [pairs] share of false alarms among all pairs that are as doubtful or more.
-      kind: [pairs] what is said of the pair, as an index of `KINDS`.
+      q: [pairs] false discovery rate: share of false alarms among all pairs at least as suspicious.
+      kind: [pairs] kind of the pair, as an index of `KINDS`.
       proposal: [pairs, top] captions that may fit the image better, as rows, best first; -1: none.
       probability: [pairs, top] probability that each proposal fits.
-      none_fits: [pairs] probability that no caption of the set fits; NaN where none was looked for.
-      order: [pairs] the most doubtful pair first.
-      conflicts: [n, 2] pairs of which the images are the same and the captions are not.
+      none_fits: [pairs] probability that no caption of the set fits; NaN without a search for one.
+      order: [pairs] the most suspicious pair first.
+      conflicts: [n, 2] pairs with the same image whose captions contradict each other.
       near: [images, 3] rows of the most similar images.
-      rate: share of pairs that are as doubtful as random ones.
-      mechanisms: how well mismatches of each kind are found.
-      listed: how many pairs, the most doubtful ones, have 10% false alarms.
+      rate: share of pairs that match no better than random pairs.
+      mechanisms: detection quality for each kind of mismatch.
+      listed: length of the longest list of the most suspicious pairs with 10% false alarms.
       shifts: runs of rows whose captions fit the images of other rows.
-      repeated: texts that stand with many images.
-      placeholders: pictures that stand with many captions; their pairs are not judged.
-      cannot_tell: why the rate and the posteriors are doubtful; "" if they are not.
-      auroc: share of (random, matched) pairs that are told apart, less its standard error.
-      ranks: whether the order of the pairs can be used, even where the rate is doubtful.
-      made: what made the judgement.
-      at_most: largest share of mismatched pairs if captions were swapped among similar images; NaN
-        in a judgement of an older version.
+      repeated: captions stored with many images.
+      placeholders: pictures stored with many unrelated captions; their pairs are not judged.
+      cannot_tell: why the rate and the posteriors are unreliable; "" if they are reliable.
+      auroc: share of (random, matched) pairs that are ranked correctly, less its standard error.
+      ranks: whether the ranking of the pairs is usable, even if the rate is unreliable.
+      made: origin of the judgement.
+      at_most: largest share of mismatched pairs if captions were swapped between similar images.
     """
 
     image: Int[np.ndarray, " pairs"]
@@ -113,8 +112,8 @@ class Judgement:
     cannot_tell: str
     auroc: float
     ranks: bool
-    made: Made
-    at_most: float = math.nan
+    made: Provenance
+    at_most: float
 
     def __len__(self) -> int:
         return len(self.image)
@@ -128,11 +127,11 @@ class Judgement:
         return str(self)  # a notebook shows this, and not a page of arrays
 
     def decided(self, fits: Int[np.ndarray, " n"], wrong: Int[np.ndarray, " m"]) -> "Judgement":
-        """The judgement with what a person decided: what was computed counts less.
+        """Return the judgement with the results of reviewed pairs replaced by the decisions.
 
         Args:
-          fits: pairs that are matched.
-          wrong: pairs that are mismatched.
+          fits: pairs decided to be matched.
+          wrong: pairs decided to be mismatched.
         """
         changed = {}
         for name in ("posterior", "posterior_caption"):
@@ -141,7 +140,7 @@ class Judgement:
             changed[name] = values
         kind, together = self.kind.copy(), self.posterior_set.copy()
         kind[fits], together[fits] = MATCHED, 0
-        kind[wrong[np.isin(kind[wrong], (MATCHED, ALTERNATE))]] = DOUBTFUL
+        kind[wrong[np.isin(kind[wrong], (MATCHED, NEAR_DUPLICATE))]] = SWAPPED_CAPTION
         return dataclasses.replace(self, kind=kind, posterior_set=together, **changed)
 
 
@@ -156,7 +155,7 @@ _ARRAYS = tuple(f.name for f in dataclasses.fields(Judgement) if f.name not in _
 
 
 def write_judgement(path: Path, judgement: Judgement, **more: np.ndarray) -> None:
-    """Write a judgement, and more arrays beside it; the file appears when it is complete."""
+    """Write a judgement and further arrays to one file, which appears when it is complete."""
     about = {name: getattr(judgement, name) for name in _ABOUT}
     about["rate"], about["made"] = judgement.rate._asdict(), judgement.made._asdict()
     about |= {name: [each._asdict() for each in about[name]] for name in _LISTS}
@@ -166,70 +165,27 @@ def write_judgement(path: Path, judgement: Judgement, **more: np.ndarray) -> Non
 
 
 def read_judgement(path: Path) -> Judgement:
-    """Read a judgement, or the file of a run of an older version.
+    """Read a judgement.
 
     Raises:
       DataError: the file is missing or damaged.
     """
     with open_arrays(path, "a judgement of pairs", "remove it to have the pairs judged") as file:
         stored = {name: file[name] for name in file}
-        if "about" not in stored and "level" in stored:
-            return _converted(stored)
         about: dict[str, Any] = json.loads(str(stored["about"]))
         for name, kind in _LISTS.items():
             about[name] = tuple(kind(**each) for each in about[name])
-        about["rate"], about["made"] = Rate(**about["rate"]), Made(**about["made"])
+        about["rate"], about["made"] = Rate(**about["rate"]), Provenance(**about["made"])
         return Judgement(**{name: stored[name] for name in _ARRAYS}, **about)
-
-
-def _converted(stored: dict[str, np.ndarray]) -> Judgement:
-    """The judgement in the file `crossfit.npz`, whose posterior was that of being matched."""
-    posterior = 1 - stored["posterior"]
-    order = np.argsort(-posterior, kind="stable")
-    pairs, together = len(posterior), str(stored["level"]) == "image"
-    unknown, nothing = np.full(pairs, np.nan), np.zeros(pairs)
-    rate = Rate(*(float(stored[name]) for name in ("rate", "rate_low", "rate_high")))
-    doubted = FOREIGN_SET if together else DOUBTFUL
-    image, fold = stored["image"], stored["fold"]
-    q = false_alarms(posterior, order)
-    detector = str(stored.get("detector", "linear"))
-    return Judgement(
-        image=image,
-        fold=fold,
-        group=image,
-        similarity=unknown,
-        information=stored["information"],
-        posterior_set=posterior if together else nothing,
-        posterior_caption=nothing if together else posterior,
-        posterior=posterior,
-        q=q,
-        kind=np.where(posterior > DOUBTED, doubted, MATCHED),
-        proposal=np.zeros((pairs, 0), int),
-        probability=np.zeros((pairs, 0)),
-        none_fits=unknown,
-        order=order,
-        conflicts=np.zeros((0, 2), int),
-        near=np.zeros((0, 3), int),
-        rate=rate,
-        mechanisms=(),
-        listed=int(np.count_nonzero(q <= FALSE_ALARMS)),
-        shifts=(),
-        repeated=(),
-        placeholders=(),
-        cannot_tell="",
-        auroc=float(stored["separation"]),
-        ranks=True,
-        made=Made(detector, detector, int(fold.max()) + 1, 0, "", "an older one"),
-    )
 
 
 def check_same_pairs(
     judgement: Judgement, pair_image: Int[np.ndarray, " pairs"], path: str | Path
 ) -> None:
-    """Check that a judgement is of these pairs.
+    """Check that a judgement belongs to these pairs.
 
     Raises:
-      DataError: it is of another number of pairs, or of pairs stored with other images.
+      DataError: the number of pairs differs, or a pair is stored with another image.
     """
     if len(judgement) != len(pair_image):
         raise DataError(
@@ -240,6 +196,6 @@ def check_same_pairs(
     if len(differs):
         row = differs[0]
         raise DataError(
-            f"{path}: its image of pair {row:,} is row {judgement.image[row]:,}, expected "
-            f"{pair_image[row]:,}: it is a judgement of other pairs"
+            f"{path}: image of pair {row:,}: found row {judgement.image[row]:,}, expected "
+            f"{pair_image[row]:,}; this is a judgement of other pairs"
         )

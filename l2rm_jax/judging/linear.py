@@ -1,12 +1,12 @@
-"""The linear models: every fold is judged by a CCA that was fitted without it.
+"""Fit the linear models: each fold is judged by a CCA that was fitted without it.
 
-Fitted once, the model that judges a fold has learned from the mismatched pairs of the others. So
-there is a nested round, *within* the other folds: models that lack two folds judge the pairs of one
-of the two on behalf of the other. With the posterior from there as weights, a model is fitted to
-all folds but its own, and judges it. Nothing that judges a fold, nor any weight or setting of it,
-depends on how the captions of that fold are stored.
+After a single fit, the model that judges a fold has learned from mismatched pairs of the other
+folds. So there is a nested round *within* the other folds: models fitted without two folds judge
+the pairs of one of the two on behalf of the other. Their posterior weights the pairs for the model
+that is fitted to all folds but its own, which it then judges. Neither the model of a fold nor its
+weights or settings depend on how the captions of that fold are stored.
 
-Fits of many pairs gain nothing from more: they learn from a sample. Which ridge is used is seen on
+Fits do not improve beyond some number of pairs, so they use a sample, and the ridge is selected on
 a smaller one.
 """
 
@@ -19,30 +19,30 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Float32, Int
 
+from l2rm_jax.auroc import binned_auroc
 from l2rm_jax.console import progress_bar
-from l2rm_jax.judging.fold_pairs import FoldPairs, first_pairs
+from l2rm_jax.judging.fold_samples import FoldPairs, first_pairs
 from l2rm_jax.judging.folds import Folds
-from l2rm_jax.judging.information import Model, ProductSimilarity, compare_fold
-from l2rm_jax.judging.level import matched_posterior
-from l2rm_jax.judging.separation import separation
+from l2rm_jax.judging.log_odds import Model, ProductSimilarity, compare_fold
+from l2rm_jax.judging.sibling_swaps import matched_posterior
 from l2rm_jax.linear import cca
 from l2rm_jax.linear.cca import Cca, Ridge
 from l2rm_jax.linear.rows import BLOCK, Rows, padded_blocks
 from l2rm_jax.linear.span import ridge_in, span, whole
 
-RIDGES = (Ridge(1, 1), Ridge(3, 1), Ridge(10, 3))  # of the models that lack two folds
+RIDGES = (Ridge(1, 1), Ridge(3, 1), Ridge(10, 3))  # for the models fitted without two folds
 WEIGHTED_RIDGE = Ridge(1, 1)
-POWERS = (1.0, 1.5)  # of the correlations; the second where most pairs are mismatched
+POWERS = (1.0, 1.5)  # of the correlations; the second if most pairs are mismatched
 _SMALLEST_WEIGHT = 1e-6
-_FITTED = 200_000  # pairs that models are fitted to, at most, or as many a dimension as:
-_FITTED_A_DIMENSION = 200
+_FITTED = 200_000  # most pairs to fit a model to, unless the next line allows more
+_FITTED_A_DIMENSION = 200  # most pairs per dimension
 _OF_RIDGE = 2500  # pairs of a fold on which ridges are compared
 
 
 def fold_models(
     images: Rows, captions: Rows, folds: Folds, drawn: Mapping[int, FoldPairs]
 ) -> list[Cca]:
-    """Fit one weighted CCA for each fold, to the other folds.
+    """Fit one weighted CCA per fold, to the other folds.
 
     Args:
       images: [images, di] vectors.
@@ -85,7 +85,7 @@ def fold_models(
 def fitted_pairs(
     drawn: Mapping[int, FoldPairs], images: Rows, captions: Rows
 ) -> dict[int, FoldPairs]:
-    """Return the pairs of each fold that models are fitted to: all, or a sample if they are many.
+    """Return the pairs of each fold that models are fitted to: all, or a sample of many pairs.
 
     Args:
       drawn: the pairs of each fold.
@@ -100,7 +100,7 @@ def fitted_pairs(
 def _separation(
     models: Mapping[int, Cca], images: Rows, captions: Rows, drawn: Mapping[int, FoldPairs]
 ) -> float:
-    """How well the models tell stored pairs from known mismatches."""
+    """Return the AUROC of stored pairs against known mismatches, by these models."""
     found = [
         compare_fold(drawn[fold], Model(cca_similarity(model, images, captions)))
         for fold, model in models.items()
@@ -109,7 +109,7 @@ def _separation(
         np.concatenate([getattr(each, kind).mean.ravel() for each in found])
         for kind in ("stored", "wrong")
     )
-    return separation(stored, wrong)
+    return binned_auroc(stored, wrong)
 
 
 def _information(
@@ -120,7 +120,7 @@ def _information(
     pairs: int,
     update: Callable[[int], None],
 ) -> tuple[Float32[np.ndarray, " pairs"], Float32[np.ndarray, "pairs k"]]:
-    """Information of the pairs of some folds and of their known mismatches; 0 elsewhere."""
+    """Compute the information of pairs and known mismatches of some folds; 0 elsewhere."""
     information = np.zeros(pairs, np.float32)
     wrong = np.zeros((pairs, next(iter(drawn.values())).wrong.shape[1]), np.float32)
     for fold, model in models.items():
@@ -138,7 +138,7 @@ def _models_without_two(
     drawn: Mapping[int, FoldPairs],
     ridges: list[Ridge],
 ) -> dict[frozenset[int], list[Cca]]:
-    """Models of all folds but two, one for each ridge, by these two folds."""
+    """Fit models to all folds but two, one per ridge; keys are the two folds left out."""
     parts = fold_moments(images, captions, folds.pair_image, drawn)
     models = {}
     for two in combinations(parts, 2):
@@ -171,7 +171,7 @@ def fit_weighted(
     weights: Float[np.ndarray, " pairs"],
     ridge: Ridge = WEIGHTED_RIDGE,
 ) -> Cca:
-    """Fit one CCA to all pairs, weighted by how probably they are matched: a model of its own."""
+    """Fit one CCA to all pairs, weighted by their probability of being matched."""
     weights = np.maximum(weights, _SMALLEST_WEIGHT)[None]
     total = cca.moments(images, captions, pair_image, np.arange(len(pair_image)), weights)
     return cca.fit(total[0], images.shape[1], ridge)

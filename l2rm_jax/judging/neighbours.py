@@ -1,11 +1,11 @@
-"""What the neighbourhood of a pair says of it.
+"""Score a pair by its neighbourhood.
 
-* agreement: does the caption say what the other captions stored with the image say?
-* near images: does it say what the captions of similar images say?
-* near captions: is the image like the images of similar captions?
+* agreement: does the caption agree with the other captions stored with the image?
+* near images: does the caption agree with the captions of similar images?
+* near captions: does the image resemble the images of similar captions?
 
-The last two are the idea of LEMoN: a neighbour counts the less, the worse it is matched itself.
-Here neighbours come from a sample of the fold, so that the cost is linear in the pairs.
+The last two follow LEMoN: a neighbour that is itself badly matched counts less. Neighbours come
+from a sample of the fold, so the cost is linear in the number of pairs.
 
 References:
     Zhang et al., LEMoN: Label Error Detection using Multimodal Neighbors, ICML 2025.
@@ -19,24 +19,24 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Float32, Int
 
-from l2rm_jax.judging.fold_pairs import FoldPairs, Part, first_pairs, part_of, parts_of
+from l2rm_jax.judging.fold_samples import FoldPairs, Part, first_pairs, part_of, parts_of
 from l2rm_jax.linear.rows import BLOCK, Rows, padded_blocks, unit_rows
 
 NEIGHBOURS = 30
 _RANKS = 20
 _PAIRS = 512  # in a block
-_OF_MEANS = 40_000  # pairs of a fold that the means come from, at most
+_OF_MEANS = 40_000  # most pairs of a fold that the means are computed from
 _EXCLUDED = -1e9
 
 
 class Neighbours(NamedTuple):
-    """Mean cosines; those of known mismatches have a second axis after the pairs.
+    """Mean cosines; for known mismatches with a second axis after the pairs.
 
     Attributes:
       of_images: of the caption with the captions of similar images.
       of_captions: of the image with the images of similar captions.
-      agreement: of the caption with the others stored with its image, in each space of captions; 0
-        if there are none.
+      agreement: of the caption with its sibling captions, in each caption embedding; 0 without
+        siblings.
     """
 
     of_images: Float32[np.ndarray, "..."]
@@ -45,33 +45,33 @@ class Neighbours(NamedTuple):
 
 
 class _Nearest(NamedTuple):
-    """The nearest of some others, k of them, and how much each counts."""
+    """The k nearest neighbours of n items, and their weights."""
 
     at: jax.Array  # [n, k] places
-    weight: jax.Array  # [n, k]; they add up to 1, or to 0 if none is trusted
+    weight: jax.Array  # [n, k]; rows sum to 1, or to 0 if no neighbour is trusted
 
     def mean(self, values: jax.Array) -> jax.Array:
-        """[n, others] values to their weighted mean over the nearest of each of n."""
+        """Average [n, others] values over the neighbours of each item, weighted."""
         return jnp.sum(self.weight * jnp.take_along_axis(values, self.at, axis=1), axis=1)
 
 
 class NeighbourReferences(NamedTuple):
-    """The samples of a fold, R images and C captions, from which neighbours come."""
+    """Samples of a fold, R images and C captions, from which neighbours are chosen."""
 
     vector: jax.Array  # [R, di]
     group: jax.Array  # [R]
     count: jax.Array  # [R] number of captions
-    total: list[jax.Array]  # [R, dt] of the vectors of the captions, one array a space
+    total: list[jax.Array]  # [R, dt] sum of the caption vectors, one array per embedding
     trust: jax.Array  # [R]
-    replaced: list[jax.Array]  # [R, dt] vectors of the captions that wrong ones replace
+    replaced: list[jax.Array]  # [R, dt] vectors of the captions that wrong captions replace
     near: _Nearest  # [R, k] similar images
-    caption: jax.Array  # [C, dt] in the first space
+    caption: jax.Array  # [C, dt] in the first embedding
     caption_row: jax.Array  # [C]
     caption_group: jax.Array  # [C]
     caption_image: jax.Array  # [C, di] vectors of their images
-    caption_likeness: jax.Array  # [C, R] of these to the images
+    caption_likeness: jax.Array  # [C, R] cosines of their images with the R images
     caption_trust: jax.Array  # [C]
-    image_mean: jax.Array  # [di] of the fold's vectors, which are less that mean
+    image_mean: jax.Array  # [di] of the fold's vectors; all vectors are centred by it
     caption_mean: list[jax.Array]  # [dt]
 
 
@@ -81,7 +81,7 @@ class _Block(NamedTuple):
     vector: jax.Array  # [B, di] of the image
     group: jax.Array  # [B]
     count: jax.Array  # [B] captions of the image
-    total: list[jax.Array]  # [B, dt] of the vectors of its captions
+    total: list[jax.Array]  # [B, dt] sum of the vectors of its captions
     reference: jax.Array  # [B] place of the image in the references, or -1
     caption: list[jax.Array]  # [B, dt]
     row: jax.Array  # [B]
@@ -155,7 +155,7 @@ def neighbour_scores(
 
     Args:
       part: the pairs.
-      of: what neighbours are chosen from.
+      of: samples from which neighbours are chosen.
       images: [images, di] vectors.
       spaces: [pairs, dt] vectors of the captions.
       groups: group of each of `part.images`.
@@ -183,7 +183,7 @@ def neighbour_scores(
 
 
 def similar_ranks(images: int, seed: int) -> Int[np.ndarray, " images"]:
-    """Draw which of the most similar images is the similar one: the 2nd to the 20th."""
+    """Draw the rank of the similar image among the most similar images: 2nd to 20th."""
     return np.random.default_rng(seed).integers(1, _RANKS, images)
 
 
@@ -194,17 +194,17 @@ def with_near_images(
     groups: Int[np.ndarray, " m"],
     ranks: Int[np.ndarray, " m"],
 ) -> Part:
-    """Add a hard negative to the wrong images of each pair: captions there are like its image's.
+    """Add a hard negative to the wrong images of each pair: an image with similar captions.
 
-    The sampled images of other groups are sorted by the cosine between the mean caption vectors.
-    The first is never taken, as its captions may well fit.
+    The sampled images of other groups are ranked by the cosine between the mean caption vectors.
+    The first is never used, because its captions may well fit.
 
     Args:
       part: n pairs of m images.
       of: the sample of the fold.
       captions: [pairs, dt] vectors of all captions, in the first embedding.
       groups: [m] group of each image of `part`.
-      ranks: [m] which image is taken, 1 for the second (`similar_ranks`); the last one, where there
+      ranks: [m] rank of the image to use, 1 for the second (`similar_ranks`); the last one if there
         are fewer.
 
     Returns:
@@ -222,15 +222,15 @@ def with_near_images(
 def with_hard_images(
     part: Part, of: NeighbourReferences, captions: Rows, groups: Int[np.ndarray, " m"]
 ) -> Part:
-    """Add one more wrong image to each pair: one whose captions are similar to its caption.
+    """Add to each pair a wrong image whose captions are similar to the pair's caption.
 
-    It is the reference of another group that is the second most similar, by the cosine of the
-    caption's vector with the mean vectors of their captions; the most similar one may in truth fit.
+    It is the second most similar reference of another group, by the cosine of the caption's vector
+    with the mean vector of the reference's captions; the most similar one may actually fit.
 
     Args:
       part: the pairs.
       of: the references.
-      captions: [pairs, dt] vectors of the captions, of the first kind.
+      captions: [pairs, dt] vectors of the captions, in the first embedding.
       groups: group of each of `part.images`.
     """
     vectors, hard = _Centred(captions, of.caption_mean[0]), np.empty((len(part.pairs), 1), np.int64)
@@ -243,30 +243,30 @@ def with_hard_images(
 
 @jax.jit
 def _second(vectors: jax.Array, others: jax.Array, same: jax.Array) -> jax.Array:
-    """The other vector that is the second most similar, those of `same` last."""
+    """Index of the second nearest vector; those in `same` rank last."""
     likeness = _likeness(vectors, others, same)
     first = jnp.argmax(likeness, axis=1)
     rest = likeness.at[jnp.arange(len(first)), first].set(-jnp.inf)
-    # Where all others are of the same group but one, that one.
+    # With only one vector outside the group, use that one.
     return jnp.where(jnp.isneginf(rest).all(axis=1), first, jnp.argmax(rest, axis=1))
 
 
 @jax.jit
 def _ranked(vectors: jax.Array, others: jax.Array, same: jax.Array, rank: jax.Array) -> jax.Array:
-    """The other vector that is the most similar but `rank`, in place 0, those of `same` last."""
+    """Index of the `rank`-th nearest vector (0 = nearest); those in `same` rank last."""
     likeness = _likeness(vectors, others, same)
     at = jax.lax.top_k(likeness, min(_RANKS, likeness.shape[1]))[1]
     return jnp.take_along_axis(at, rank[:, None], axis=1)[:, 0]
 
 
 def _likeness(vectors: jax.Array, others: jax.Array, same: jax.Array) -> jax.Array:
-    """Cosines of [n] vectors with [m] others, but for the lengths of the first; -inf for `same`."""
+    """Products of [n] vectors with [m] normalised others; -inf where `same`."""
     others = others / jnp.maximum(jnp.linalg.norm(others, axis=1, keepdims=True), 1e-12)
     return jnp.where(same, -jnp.inf, _product(vectors, others))
 
 
 class _Centred(NamedTuple):
-    """Vectors less a mean, as unit vectors; computed when they are read."""
+    """Vectors minus a mean, scaled to unit length; computed when they are read."""
 
     vectors: Rows
     mean: Float32[np.ndarray, " d"]
@@ -282,7 +282,7 @@ def _mean(vectors: Rows, rows: Int[np.ndarray, " n"]) -> Float32[np.ndarray, " d
 
 
 def _totals(vectors: _Centred, part: Part) -> Float32[np.ndarray, "m dt"]:
-    """Sum of the vectors of the captions of each image."""
+    """Sum the caption vectors of each image."""
     total = np.zeros((len(part.images), len(vectors.mean)), np.float32)
     for start in range(0, len(part.pairs), BLOCK):
         at = slice(start, start + BLOCK)
@@ -291,12 +291,12 @@ def _totals(vectors: _Centred, part: Part) -> Float32[np.ndarray, "m dt"]:
 
 
 def _product(a: jax.Array, b: jax.Array) -> jax.Array:
-    """[n, d] and [m, d] to [n, m]."""
+    """Multiply [n, d] by the transpose of [m, d] to [n, m]."""
     return jnp.matmul(a, b.T, precision="highest")
 
 
 def _nearest(likeness: Float[jax.Array, "n m"], trust: Float[jax.Array, " m"]) -> _Nearest:
-    """The nearest neighbours, by their trust."""
+    """Find the nearest neighbours, weighted by trust."""
     top, at = jax.lax.top_k(likeness, min(NEIGHBOURS, likeness.shape[1]))
     weights = jnp.where(top > _EXCLUDED / 2, trust[at], 0)
     return _Nearest(at, weights / jnp.maximum(weights.sum(axis=1, keepdims=True), 1e-9))
@@ -304,7 +304,7 @@ def _nearest(likeness: Float[jax.Array, "n m"], trust: Float[jax.Array, " m"]) -
 
 @jax.jit
 def _near(vectors: jax.Array, groups: jax.Array, trust: jax.Array) -> _Nearest:
-    """Similar images of R."""
+    """Find the images similar to each of the R sampled images."""
     same = groups[:, None] == groups[None]
     return _nearest(jnp.where(same, _EXCLUDED, _product(vectors, vectors)), trust)
 
@@ -330,8 +330,8 @@ def _by_images(block: _Block, of: NeighbourReferences) -> tuple[jax.Array, jax.A
     near = _nearest(jnp.where(same, _EXCLUDED, _product(block.vector, of.vector)), of.trust)
 
     def of_wrong(fits: jax.Array, reference: jax.Array, wrong: jax.Array) -> jax.Array:
-        # The neighbours of a wrong image may hold the image that the caption is stored with, and
-        # so the caption itself: that one is left out.
+        # The neighbours of a wrong image may include the image that the caption is stored with, and
+        # so the caption itself: leave it out.
         at, weight = of.near.at[wrong], of.near.weight[wrong]  # [k, neighbours]
         weight = jnp.where(at == reference, 0, weight)
         own = of.near.weight[wrong].sum(axis=1) - weight.sum(axis=1)
@@ -348,7 +348,7 @@ def _by_captions(block: _Block, of: NeighbourReferences) -> tuple[jax.Array, jax
     images = of.caption_image[near.at]  # [B, neighbours, di]
     mean = jnp.einsum("bk,bkd->bd", near.weight, images, precision="highest")
     stored = jnp.sum(block.vector * mean, axis=1)
-    # Siblings of a misplaced caption stay where they are, and may be among its neighbours.
+    # Siblings of a moved caption stay where they are, and may be among its neighbours.
     near = _nearest(likeness, of.caption_trust)
 
     def of_wrong(at: jax.Array, weight: jax.Array, wrong: jax.Array) -> jax.Array:

@@ -1,4 +1,4 @@
-"""What is judged: vectors of images and captions, and keys that tell equal ones."""
+"""Pairs to judge: vectors of images and captions, and keys that identify equal contents."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int, UInt64
 
-from l2rm_jax.executors import HERE, Executor
+from l2rm_jax.executors import LOCAL, Executor
 from l2rm_jax.judging.folds import hash_keys
 from l2rm_jax.linear.rows import BLOCK, Rows
 
-_ROWS = 16 * BLOCK  # of a part whose keys are computed
+_ROWS = 16 * BLOCK  # rows per part when keys are computed
 
 
 class Pairs(NamedTuple):
@@ -21,8 +21,8 @@ class Pairs(NamedTuple):
       images: [images, di] vectors.
       captions: [pairs, dc] vectors.
       pair_image: row of the image that each caption is stored with.
-      text_rows: [pairs, dt] a second kind of caption vectors, a second opinion on which captions
-        say the same; None without.
+      text_rows: [pairs, dt] a second embedding of the captions, used to compare captions with each
+        other; None without.
       texts: the captions themselves; None where only vectors exist.
     """
 
@@ -34,7 +34,7 @@ class Pairs(NamedTuple):
 
     @property
     def spaces(self) -> list[Rows]:
-        """All kinds of caption vectors."""
+        """All caption embeddings."""
         return [self.captions] if self.text_rows is None else [self.captions, self.text_rows]
 
 
@@ -42,9 +42,9 @@ class Keys(NamedTuple):
     """Hashes of contents: equal for equal contents, whatever their rows.
 
     Attributes:
-      image: of the vector of each image.
-      caption: of the vector of each caption.
-      said: of what each caption says: its text where there is one, else its vector.
+      image: hash of the vector of each image.
+      caption: hash of the vector of each caption.
+      said: hash of the text of each caption, or of its vector without texts.
     """
 
     image: UInt64[np.ndarray, " images"]
@@ -52,28 +52,28 @@ class Keys(NamedTuple):
     said: UInt64[np.ndarray, " pairs"]
 
     def of_pairs(self, pair_image: Int[np.ndarray, " pairs"]) -> UInt64[np.ndarray, " pairs"]:
-        """Hash of each pair: of its image and its caption."""
+        """Hash each pair: its image and its caption."""
         with np.errstate(over="ignore"):
             return hash_keys(self.image[pair_image], 2) + self.caption
 
     def of_all(self, pair_image: Int[np.ndarray, " pairs"]) -> str:
-        """Hash of all pairs in hexadecimal, whatever their order."""
+        """Hash all pairs, whatever their order; in hexadecimal."""
         with np.errstate(over="ignore"):
             return f"{int(self.of_pairs(pair_image).sum(dtype=np.uint64)):016x}"
 
     def take(self, pairs: Int[np.ndarray, " n"]) -> "Keys":
-        """The keys of some pairs, and of all images."""
+        """Return the keys of some pairs and of all images."""
         return Keys(self.image, self.caption[pairs], self.said[pairs])
 
 
-def content_keys(pairs: Pairs, executor: Executor = HERE) -> Keys:
+def content_keys(pairs: Pairs, executor: Executor = LOCAL) -> Keys:
     """Return the hashes of all contents."""
     captions = vector_keys(pairs.captions, executor)
     said = captions if pairs.texts is None else text_keys(pairs.texts)
     return Keys(vector_keys(pairs.images, executor), captions, said)
 
 
-def vector_keys(vectors: Rows, executor: Executor = HERE) -> UInt64[np.ndarray, " rows"]:
+def vector_keys(vectors: Rows, executor: Executor = LOCAL) -> UInt64[np.ndarray, " rows"]:
     """Return a hash of each vector."""
     total, shared = vectors.shape[0], executor.put(vectors)
     starts = range(0, total, _ROWS)
@@ -88,7 +88,7 @@ def _part_keys(vectors: Rows, start: int, stop: int) -> UInt64[np.ndarray, " row
 
 
 def _mixed(vectors: np.ndarray) -> UInt64[np.ndarray, " rows"]:
-    """The sum of hashes of (column, bits of the number there), hashed again."""
+    """Sum the hashes of (column, bits of its number) per row, and hash the sum."""
     bits = np.ascontiguousarray(vectors + np.float32(0)).view(np.uint32).astype(np.uint64)
     columns = np.arange(bits.shape[1], dtype=np.uint64) << np.uint64(32)
     with np.errstate(over="ignore"):
@@ -103,6 +103,6 @@ def text_keys(texts: Sequence[str]) -> UInt64[np.ndarray, " texts"]:
 
 
 def first_of_equals(keys: np.ndarray) -> Int[np.ndarray, " n"]:
-    """Return the least place with the same key."""
+    """Return the smallest place with the same key."""
     _, first, position = np.unique(keys, return_index=True, return_inverse=True)
     return first[position]

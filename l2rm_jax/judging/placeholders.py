@@ -1,7 +1,7 @@
-"""Pictures that stand with many captions which have nothing in common: "image not available".
+"""Find placeholder pictures ("image not available"): many unrelated captions share them.
 
-No picture fits them all, so there is nothing to judge. Among the others they would join many images
-to one group, and widen the interval of the rate to no use.
+No picture fits all these captions, so the pairs are not judged. Left in, they would merge many
+images into one group and widen the confidence interval.
 """
 
 from typing import NamedTuple
@@ -12,19 +12,19 @@ from jaxtyping import Int, UInt64
 from l2rm_jax.judging.pairs import first_of_equals
 from l2rm_jax.linear.rows import BLOCK, Rows, unit_rows
 
-_COPIES = 5  # images with the same picture from which on it may be a placeholder
-_CAPTIONS = 10  # captions of a single image from which on it may be one,
-_TIMES = 3  # if they are so many times those of the median image
-_ALIKE = 0.5  # length of the mean of unit vectors: captions of one picture have more
+_COPIES = 5  # a placeholder has at least this many images with the same picture,
+_CAPTIONS = 10  # or at least this many captions,
+_TIMES = 3  # and at least this multiple of the median number of captions per image
+_ALIKE = 0.5  # length of the mean of unit vectors: longer for captions of one real picture
 
 
 class Placeholder(NamedTuple):
-    """A picture that stands with many captions which have nothing in common.
+    """A picture stored with many unrelated captions.
 
     Attributes:
-      row: the first of its images.
-      images: how many images it is.
-      pairs: how many captions are stored with them.
+      row: row of the first image with this picture.
+      images: number of images with this picture.
+      pairs: number of captions stored with these images.
     """
 
     row: int
@@ -37,10 +37,10 @@ def find_placeholders(
     captions: Rows,
     pair_image: Int[np.ndarray, " pairs"],
 ) -> list[Placeholder]:
-    """Find the placeholders, the one with most captions first.
+    """Find the placeholders, sorted by decreasing number of captions.
 
-    Captions of one picture say similar things, so the mean of their unit vectors, about the mean of
-    all captions, is longer than half of one. That of captions of many pictures is all but zero.
+    Captions of one real picture are similar: the mean of their unit vectors, centred by the mean of
+    all captions, is longer than 0.5. Captions of many pictures have a mean close to zero.
 
     Args:
       image_keys: equal for images with the same picture.
@@ -66,14 +66,14 @@ def find_placeholders(
 
 
 def _some(rows: Int[np.ndarray, " n"]) -> Int[np.ndarray, " m"]:
-    """At most `BLOCK` rows, evenly spaced."""
+    """Choose at most `BLOCK` rows, evenly spaced."""
     return rows[np.linspace(0, len(rows) - 1, min(BLOCK, len(rows))).astype(int)]
 
 
 def _common_length(
     captions: Rows, rows: Int[np.ndarray, " n"], pair_image: np.ndarray, centre: np.ndarray
 ) -> float:
-    """Length of the mean direction of some captions; those stored with one image count once."""
+    """Return the length of the mean direction of captions; siblings count as one caption."""
     rows = _some(rows)
     vectors = unit_rows(unit_rows(captions[rows]) - centre)
     images, position = np.unique(pair_image[rows], return_inverse=True)

@@ -1,13 +1,12 @@
-"""From the evidence to numbers: rate, posteriors, order, and how well mismatches are found."""
+"""Turn the evidence into numbers: rate, posteriors, ranking, and detection quality."""
 
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int, UInt64
 
-from l2rm_jax.judging.bound import most_mismatched
+from l2rm_jax.auroc import binned_auroc
 from l2rm_jax.judging.folds import Folds
-from l2rm_jax.judging.levels import doubts
 from l2rm_jax.judging.rate import (
     Curve,
     Rate,
@@ -19,30 +18,30 @@ from l2rm_jax.judging.rate import (
     told_apart,
 )
 from l2rm_jax.judging.scores import Evidence
-from l2rm_jax.judging.separation import separation
+from l2rm_jax.judging.suspicion import suspicion_scores
+from l2rm_jax.judging.upper_bound import most_mismatched
 
-DOUBTED = 0.5  # a pair with a higher posterior is doubted
 FALSE_ALARMS = 0.1  # expected share among the listed pairs
-# A posterior below it says nothing of the order: with a second space of captions, or without.
+# Below these posteriors, rank by raw score. First value: with a second caption embedding.
 SURE = 0.001, 0.01
-_SIBLINGS = 2  # captions an image, on average, from which on they are compared with each other
+_SIBLINGS = 2  # captions per image, on average, from which on siblings are compared
 FOUND = 0.9  # share of mismatches at which false positives are counted
-MIN_AUROC = 0.9  # of the information, less its error; below it, the rate may be too high
-RANKING_AUROC = 0.8  # likewise: the order of the pairs is of use
-_MOST = 0.98  # mean of the posterior: even where nothing fits, a few pairs stay to learn from
-MAX_RATE = 0.9  # with more mismatched pairs, nothing is known of the matched ones
+MIN_AUROC = 0.9  # of the information, less its standard error; below it, the rate may be too high
+RANKING_AUROC = 0.8  # likewise; below it, the ranking of the pairs is not usable
+_MOST = 0.98  # mean of the posterior: even if nothing fits, a few pairs remain to learn from
+MAX_RATE = 0.9  # with more mismatched pairs, the matched ones cannot be characterised
 
 
 class Mechanism(NamedTuple):
-    """How well one kind of mismatch is found, measured on pairs that were mismatched on purpose.
+    """Detection quality for one kind of mismatch, measured on simulated swaps.
 
     Attributes:
       name: `image` (all captions of an image moved), `caption` (one caption moved) or `near` (one
         caption moved to an image whose captions are similar).
-      auroc: share of (mismatched, matched) pairs that are told apart, corrected for the mismatched
-        pairs that the data hold already.
-      recall: share of these mismatched pairs that are in the list of doubted pairs.
-      false_positives: share of stored pairs above the doubt at which 90% of these are found.
+      auroc: share of (mismatched, matched) pairs that are ranked correctly, corrected for the
+        mismatched pairs already in the data.
+      recall: share of the simulated swaps that would be in the list of suspicious pairs.
+      false_positives: share of stored pairs above the suspicion that finds 90% of the swaps.
       cosine_auroc: `auroc` of the detector's similarity alone: the cosine, for the linear one.
     """
 
@@ -54,7 +53,7 @@ class Mechanism(NamedTuple):
 
 
 class Posterior(NamedTuple):
-    """What the evidence says of each pair, and of all; fields as in `Judgement`."""
+    """Estimates from the evidence, per pair and overall; fields as in `Judgement`."""
 
     rate: Rate
     posterior_set: Float[np.ndarray, " pairs"]
@@ -75,13 +74,13 @@ def find_posterior(
 ) -> Posterior:
     """Judge all pairs by the evidence.
 
-    The rate is that of one level, the information of single pairs. The two levels, whose own rates
-    add up to less where both kinds of mismatch are there, give the posterior.
+    The rate is estimated from one level, the information of single pairs. The posterior combines
+    both levels, whose own rates add up to less if both kinds of mismatch occur.
 
-    Where the posterior is near 0, pairs are ordered by all scores if captions are compared with
-    each other in a second space, else by information: a mismatch that was made by likeness in the
-    only space looks right there. Where most images have one caption, a moved caption is the one
-    that has a sibling, which it was chosen to resemble.
+    Where the posterior is near 0, pairs are ranked by all scores if captions are compared with
+    each other in a second embedding, else by information: a caption chosen for its similarity in
+    the only embedding looks right there. If most images have one caption, only a moved caption has
+    a sibling, and it was chosen to resemble that sibling.
 
     Args:
       evidence: scores of all pairs and of known mismatches.
@@ -93,7 +92,7 @@ def find_posterior(
     images, position = np.unique(pair_image, return_inverse=True)
     stored, wrong = evidence.stored, evidence.wrong.scores
     rate = estimate_rate(-stored.information, -wrong.information, pair_group, seed)
-    found = doubts(evidence, pair_image, folds.of_pair, pair_key)
+    found = suspicion_scores(evidence, pair_image, folds.of_pair, pair_key)
     levels = [
         (density_ratio(*level), share_of_random(*level)) for level in (found.sets, found.captions)
     ]
@@ -101,13 +100,13 @@ def find_posterior(
     has_siblings = len(position) >= _SIBLINGS * len(images)
     scale = _Scale(*levels, sees_near=has_second_space and has_siblings)
     sets = found.sets.stored[position]
-    doubt = scale.doubt(sets, found.captions.stored, stored.information)
-    foreign, alone, both = scale.posteriors(sets, found.captions.stored)
+    suspicion = scale.suspicion(sets, found.captions.stored, stored.information)
+    together, alone, both = scale.posteriors(sets, found.captions.stored)
     posterior = scale_to_mean(both, min(rate.estimate, _MOST))
-    order = np.lexsort((pair_key, stored.information, -doubt))
+    order = np.lexsort((pair_key, stored.information, -suspicion))
     q = false_alarms(posterior, order)
     listed = int(np.max(np.flatnonzero(q[order] <= FALSE_ALARMS), initial=-1)) + 1
-    least = doubt[order[listed - 1]] if listed else np.inf
+    least = suspicion[order[listed - 1]] if listed else np.inf
     moved = {
         "image": (found.sets.null[position], found.together, wrong),
         "caption": (found.set_of_wrong, found.captions.null, wrong),
@@ -115,13 +114,13 @@ def find_posterior(
     }
     mechanisms = []
     for name, (sets, captions, scores) in moved.items():
-        of_moved = scale.doubt(sets, captions, scores.information)
-        cosine = separation(stored.model.similarity, scores.model.similarity.ravel())
-        mechanisms.append(_mechanism(name, doubt, of_moved, least, cosine, rate.estimate))
+        of_moved = scale.suspicion(sets, captions, scores.information)
+        cosine = binned_auroc(stored.model.similarity, scores.model.similarity.ravel())
+        mechanisms.append(_mechanism(name, suspicion, of_moved, least, cosine, rate.estimate))
     auroc = told_apart(-stored.information, -wrong.information, pair_group, rate.estimate)
     return Posterior(
         rate,
-        foreign,
+        together,
         alone,
         posterior,
         q,
@@ -147,12 +146,12 @@ def _trust(
 
 
 class _Scale(NamedTuple):
-    """What turns the doubts of both levels into probabilities and one order.
+    """Map the suspicion scores of both levels to probabilities and one ranking.
 
     Attributes:
-      sets: density ratio of the sets, and the rate of foreign ones.
-      captions: the same of single captions.
-      sees_near: whether all scores order the pairs whose posterior is near 0.
+      sets: density ratio of the caption sets, and the rate of swapped sets.
+      captions: the same for single captions.
+      sees_near: whether all scores rank the pairs whose posterior is near 0.
     """
 
     sets: tuple[Curve, float]
@@ -160,22 +159,24 @@ class _Scale(NamedTuple):
     sees_near: bool
 
     def posteriors(self, sets: np.ndarray, captions: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Probability that the set is foreign, that the caption is misplaced, and of either."""
+        """Return the probability of a swapped set, of a swapped caption, and of either."""
         (set_curve, set_rate), (caption_curve, caption_rate) = self.sets, self.captions
-        foreign = set_curve.posterior(sets, set_rate)
+        together = set_curve.posterior(sets, set_rate)
         alone = caption_curve.posterior(captions, caption_rate)
-        return foreign, alone, 1 - (1 - foreign) * (1 - alone)
+        return together, alone, 1 - (1 - together) * (1 - alone)
 
-    def doubt(self, sets: np.ndarray, captions: np.ndarray, information: np.ndarray) -> np.ndarray:
-        """One number that orders pairs, 0 to 2: above 1 by their posterior, below by scores."""
+    def suspicion(
+        self, sets: np.ndarray, captions: np.ndarray, information: np.ndarray
+    ) -> np.ndarray:
+        """Return one ranking score per pair, 0 to 2: above 1 by posterior, below by raw score."""
         both = self.posteriors(sets, captions)[2]
         last = captions if self.sees_near else -information
         return np.where(both < SURE[not self.sees_near], _squash(last), 1 + both)
 
 
-def _squash(doubt: np.ndarray) -> np.ndarray:
-    """Map doubts to (0, 1), in the same order."""
-    return 0.5 + np.arctan(doubt) / np.pi
+def _squash(suspicion: np.ndarray) -> np.ndarray:
+    """Map suspicion scores to (0, 1), in the same order."""
+    return 0.5 + np.arctan(suspicion) / np.pi
 
 
 def _mechanism(
@@ -186,8 +187,8 @@ def _mechanism(
     cosine: float,
     rate: float,
 ) -> Mechanism:
-    """Measure a kind of mismatch; what the data hold already is taken out of the stored pairs."""
-    apart = separation(moved.ravel(), stored)
+    """Measure how well a kind of mismatch is found, corrected for mismatches already stored."""
+    apart = binned_auroc(moved.ravel(), stored)
     bound = np.quantile(moved, 1 - FOUND)
     above = (stored >= bound).mean()
     matched = max(1 - rate, 1e-9)
@@ -201,25 +202,25 @@ def _mechanism(
 
 
 def _corrected(auroc: float, rate: float) -> float:
-    """AUROC against the matched pairs alone: against the mismatched ones it would be one half."""
+    """Correct an AUROC for the mismatched stored pairs, against which it would be one half."""
     return float(np.clip((auroc - rate / 2) / max(1 - rate, 1e-9), 0, 1))
 
 
 def _why_not(rate: Rate, auroc: float) -> str:
-    """Why the number cannot be told; "" if it can.
+    """Return the reason why the rate cannot be estimated; "" if it can.
 
-    Matched pairs that score like random ones count as mismatched. Then the rate is too high, and
-    the rest, which counts as matched, is told from random pairs less well.
+    Matched pairs that score like random pairs count as mismatched. This inflates the rate, and the
+    remaining pairs are less well separated from random pairs.
     """
     if rate.estimate > MAX_RATE:
         return (
-            f"{rate.estimate:.0%} of the pairs fit no better than random ones, so either nearly "
-            "all are mismatched, or these vectors do not show what fits"
+            f"{rate.estimate:.0%} of the pairs match no better than random pairs, so either nearly "
+            "all are mismatched, or these embeddings do not show which captions fit"
         )
     if auroc < MIN_AUROC:
         return (
-            "the pairs that seem to be matched are told from random ones with an AUROC that may "
-            f"be as low as {auroc:.2f}, expected at least {MIN_AUROC}: there are too few pairs, or "
-            "these vectors do not show what fits"
+            f"the AUROC of matched against random pairs may be as low as {auroc:.2f}, expected at "
+            f"least {MIN_AUROC}: there are too few pairs, or these embeddings do not show which "
+            "captions fit"
         )
     return ""

@@ -1,12 +1,12 @@
-"""Captions that may fit the images of doubted pairs better, and whether any does.
+"""Propose better captions for the images of suspicious pairs, with a probability for each.
 
-The images and captions of doubted pairs meet: where two captions were swapped, both partners are
-among them. A CCA of the other pairs, which has seen none of them, scores them. Partial transport
-lets no caption go to many images: what L2RM does within a training batch.
+Images of suspicious pairs are compared with captions of suspicious pairs: if two captions were
+swapped, both partners are among them. A CCA fitted to the other pairs scores them. Partial
+transport keeps a caption from going to many images, as in L2RM, but there within a training batch.
 
-How probable it is that a caption fits follows from the information of the two, as densities of
-matched pairs and of known mismatches give it. The partners of some are not there at all; the share
-of those whose partner is there is estimated from the same densities.
+The probability that a caption fits follows from the information of the pair and from its densities
+over matched pairs and known mismatches. Some captions have no partner in the set; the share that
+has one is estimated from the same densities.
 """
 
 import math
@@ -17,11 +17,11 @@ from jaxtyping import Bool, Float, Int
 from threadpoolctl import threadpool_limits
 
 from l2rm_jax.console import progress_bar
-from l2rm_jax.executors import HERE, Executor
-from l2rm_jax.judging.fold_pairs import fold_pairs
+from l2rm_jax.executors import LOCAL, Executor
+from l2rm_jax.judging.fold_samples import fold_pairs
 from l2rm_jax.judging.folds import Folds
-from l2rm_jax.judging.information import Model, compare_fold
 from l2rm_jax.judging.linear import cca_similarity, encode_rows, fitted_pairs, fold_moments
+from l2rm_jax.judging.log_odds import Model, compare_fold
 from l2rm_jax.judging.pairs import Keys
 from l2rm_jax.judging.rate import Curve, density_ratio
 from l2rm_jax.judging.transport import (
@@ -37,22 +37,22 @@ from l2rm_jax.linear.cca import Cca, Ridge
 from l2rm_jax.linear.rows import Rows, unit_rows
 from l2rm_jax.linear.span import ridge_in, span, whole
 
-# Size of a problem: the geometric mean of its numbers of images and captions. Up to `GROUP`, costs
-# are a matrix. Up to `WHOLE`, they are made block by block. A larger one is divided into groups.
-GROUP, WHOLE = 2048, 12_000
+# Size of a problem: geometric mean of its numbers of images and captions. Up to `GROUP`, costs are
+# a matrix; up to `MOST_UNITS`, they are computed block by block; larger ones are split into groups.
+GROUP, MOST_UNITS = 2048, 12_000
 _RIDGE, _POWER = Ridge(0.3, 0.3), 1.0
 _TEMPERATURE = 0.05  # of the cosines; also the entropy of the transport
-_MOVED = 0.7  # share of the doubted that is transported; 0.4 to 0.9 hardly differ
+_MOVED = 0.7  # share of the suspicious captions to transport; 0.4 to 0.9 hardly differ
 _STEPS = 200
 
 
 class Proposals(NamedTuple):
-    """What may fit better.
+    """Captions that may fit better.
 
     Attributes:
       caption: [pairs, top] rows of captions, the most probable first; -1: none.
-      probability: [pairs, top] that each fits.
-      none_fits: [pairs] probability that no caption does; NaN where none was looked for.
+      probability: [pairs, top] probability that each fits.
+      none_fits: [pairs] probability that no caption fits; NaN without a search for one.
     """
 
     caption: Int[np.ndarray, "pairs top"]
@@ -68,52 +68,52 @@ def propose(
     captions: Rows,
     folds: Folds,
     keys: Keys,
-    doubted: Bool[np.ndarray, " pairs"],
-    foreign: Float[np.ndarray, " pairs"],
+    suspicious: Bool[np.ndarray, " pairs"],
+    posterior_set: Float[np.ndarray, " pairs"],
     top: int,
     seed: int,
-    executor: Executor = HERE,
+    executor: Executor = LOCAL,
 ) -> Proposals:
-    """Propose, for the image of each doubted pair, captions of other doubted pairs.
+    """Propose, for the image of each suspicious pair, captions of other suspicious pairs.
 
-    Nothing is proposed if fewer than two images are doubted, or so many pairs that the rest would
-    be less than one fold.
+    Nothing is proposed if fewer than two images have suspicious pairs, or if the other pairs would
+    be fewer than one fold.
 
     Args:
       images: [images, di] vectors.
       captions: [pairs, dc] vectors.
       folds: fold and group of each image.
       keys: content hashes, by which images and captions are sorted.
-      doubted: [pairs] whether each pair is doubted; the model is fitted to the others.
-      foreign: [pairs] probability that all captions of the image are mismatched together, in
-        [0, 1]. The higher it is, the more the vectors of these captions are averaged.
-      top: captions proposed for each pair, 0 or more.
-      seed: seed of samples and of the division into groups, 0 or more.
+      suspicious: [pairs] whether each pair is suspicious; the model is fitted to the others.
+      posterior_set: [pairs] probability that all captions of the image are mismatched together,
+        in [0, 1]. The higher it is, the more the vectors of these captions are averaged.
+      top: captions to propose for each pair, 0 or more.
+      seed: seed of the samples and of the split into groups, 0 or more.
       executor: solves the problem of each group.
     """
     found = Proposals(
-        np.full((len(doubted), top), -1),
-        np.zeros((len(doubted), top), np.float32),
-        np.full(len(doubted), np.nan, np.float32),
+        np.full((len(suspicious), top), -1),
+        np.zeros((len(suspicious), top), np.float32),
+        np.full(len(suspicious), np.nan, np.float32),
     )
-    rows = np.flatnonzero(doubted)
-    images_of_doubted = np.unique(folds.pair_image[rows])
-    too_many = doubted.mean() > 1 - 1 / folds.count
-    if not top or len(images_of_doubted) < 2 or too_many:
+    rows = np.flatnonzero(suspicious)
+    images_of_suspicious = np.unique(folds.pair_image[rows])
+    too_many = suspicious.mean() > 1 - 1 / folds.count
+    if not top or len(images_of_suspicious) < 2 or too_many:
         return found
     rows = rows[np.lexsort((keys.caption[rows], keys.image[folds.pair_image[rows]]))]
-    model, curve = _fit(images, captions, folds, keys, ~doubted, seed)
+    model, curve = _fit(images, captions, folds, keys, ~suspicious, seed)
     shown, first, position, mass = np.unique(
         folds.pair_image[rows], return_index=True, return_inverse=True, return_counts=True
     )
-    by_key = np.argsort(first)  # images in the order of their keys, as the captions
+    by_key = np.argsort(first)  # sort images by key, like the captions
     place = np.argsort(by_key)
     shown, position, mass = shown[by_key], place[position], mass[by_key]
     image_codes = np.asarray(encode_rows(model.encode_images, images, shown))
     caption_codes = np.asarray(encode_rows(model.encode_captions, captions, rows))
-    caption_codes = _pooled(caption_codes, position, mass, foreign[rows])
+    caption_codes = _pooled(caption_codes, position, mass, posterior_set[rows])
     size = math.sqrt(len(shown) * len(rows))
-    groups = divide(image_codes, caption_codes, WHOLE if size <= WHOLE else GROUP, seed)
+    groups = divide(image_codes, caption_codes, MOST_UNITS if size <= MOST_UNITS else GROUP, seed)
     shape = None
     if size <= GROUP or len(groups) > 1:
         shape = tuple(max(map(len, side)) for side in zip(*groups, strict=True))
@@ -143,9 +143,9 @@ def _fit(
     trusted: Bool[np.ndarray, " pairs"],
     seed: int,
 ) -> tuple[Cca, Curve]:
-    """The model of the trusted pairs, and the density of matched to that of wrong pairs.
+    """Fit a model to the trusted pairs, and the density ratio of matched to mismatched pairs.
 
-    The densities are those of trusted pairs that models of the same kind have not seen.
+    The densities come from trusted pairs scored by such models fitted to the other folds.
     """
     of_images, of_captions = span(images), span(captions)
     images, captions = of_images.rows, of_captions.rows
@@ -164,17 +164,17 @@ def _fit(
     return whole(model, of_images, of_captions), curve
 
 
-def _pooled(codes, position, mass, foreign) -> Float[np.ndarray, "n k"]:
-    """Codes moved towards the mean of the other captions of the image, if all are foreign."""
+def _pooled(codes, position, mass, posterior_set) -> Float[np.ndarray, "n k"]:
+    """Blend each caption code with its siblings' mean, weighted by P(whole set swapped)."""
     total = np.zeros((len(mass), codes.shape[1]), np.float32)
     np.add.at(total, position, codes)
     others = (total[position] - codes) / np.maximum(mass[position] - 1, 1)[:, None]
-    weight = np.where(mass[position] > 1, foreign, 0)[:, None]
+    weight = np.where(mass[position] > 1, posterior_set, 0)[:, None]
     return unit_rows(codes + weight * others)
 
 
 def _places(among: Int[np.ndarray, " I"], image: Int[np.ndarray, " J"]) -> Int[np.ndarray, " J"]:
-    """Place of each caption's image in the sorted `among`; -1: it is not there."""
+    """Return the place of each caption's image in the sorted `among`; -1 if it is missing."""
     place = np.minimum(np.searchsorted(among, image), len(among) - 1)
     return np.where(among[place] == image, place, -1)
 
@@ -188,21 +188,21 @@ def _best_within(
     shape: tuple[int, int] | None,
     top: int,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Find the best captions of each image, their probabilities, and that none fits.
+    """Find the best captions of each image, their probabilities, and the probability of none.
 
-    A caption goes to an image with the probability that its image is there at all, from the
-    densities, times the share of the caption that the transport moves there.
+    The probability that a caption fits an image is the probability that the caption's true image
+    is in the set, from the densities, times the share of the caption that is transported there.
 
     Args:
       image_codes: unit vectors.
       caption_codes: unit vectors.
       mass: most captions that each image takes.
-      own: for each caption, the place of its image; -1: not here.
-      curve: density of matched to that of wrong pairs.
-      shape: rows and columns of the matrix of costs; None for costs made block by block.
-      top: captions for each image.
+      own: place of the image stored with each caption; -1 if it is not in this group.
+      curve: density ratio of matched to mismatched pairs.
+      shape: rows and columns of the cost matrix; None to compute costs block by block.
+      top: captions per image.
     """
-    with threadpool_limits(1, "blas"):  # the same bytes, however many threads there are
+    with threadpool_limits(1, "blas"):  # the same bytes for any number of threads
         is_there = _share_there(_mean_ratio(image_codes, caption_codes, own, curve))
         if shape is None:
             plan = transport_of(image_codes, caption_codes, mass, own, _MOVED, _TEMPERATURE)
@@ -225,7 +225,7 @@ def _best_within(
 def _best_of(
     probability: Float[np.ndarray, "r J"], top: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The largest probabilities of each row and their columns, and that nothing happens."""
+    """Return columns and values of each row's largest probabilities, and P(none of them)."""
     largest = np.sort(np.argpartition(-probability, top - 1, axis=1)[:, :top], axis=1)
     value = np.take_along_axis(probability, largest, axis=1)
     order = np.argsort(-value, axis=1, kind="stable")
@@ -239,7 +239,7 @@ def _mean_ratio(
     own: Int[np.ndarray, " J"],
     curve: Curve,
 ) -> Float[np.ndarray, " J"]:
-    """Mean, over the images but its own, of the density ratio of each caption."""
+    """Return the mean density ratio of each caption over all images but its own."""
     images, captions = len(image_codes), len(caption_codes)
     forbidden = np.bincount(own[own >= 0], minlength=images)
     of_captions, of_images = np.zeros(captions), np.zeros(images)
@@ -264,10 +264,10 @@ def _mean_ratio(
 
 
 def _share_there(ratio: Float[np.ndarray, " J"]) -> Float[np.ndarray, " J"]:
-    """Probability that the image of each caption is there, by expectation-maximisation.
+    """Estimate by expectation-maximisation whether the true image of each caption is in the set.
 
     Args:
-      ratio: mean over the images of the density of matched to that of wrong pairs.
+      ratio: mean over the images of the density ratio of matched to mismatched pairs.
     """
     share = 0.5
     for _ in range(_STEPS):

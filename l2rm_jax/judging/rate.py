@@ -1,7 +1,7 @@
-"""How many pairs are mismatched, and how probable it is of each: by a null that is known exactly.
+"""Estimate the mismatch rate and per-pair posteriors, with deliberate mismatches as the null.
 
-Captions with random other images are mismatched whatever the data hold, so their scores are what
-mismatched pairs look like: the null. Doubts are scores too; the higher, the worse a pair fits.
+A caption moved to a random other image is mismatched in any data set, so the scores of such pairs
+are the null distribution. Suspicion is such a score: the higher, the worse a pair fits.
 """
 
 from typing import NamedTuple
@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.optimize import brentq, isotonic_regression
 
-LAMBDAS = (0.5, 0.6, 0.7, 0.8, 0.9)  # shares of the null that count as not doubtful enough
-# Standard errors by which two estimates of the rate may differ: for the estimate, whose error is to
-# be small where nothing is wrong, and for its interval, which is to hold the truth where it is.
+LAMBDAS = (0.5, 0.6, 0.7, 0.8, 0.9)  # share of the null below the threshold
+# Standard errors by which two estimates of the rate may differ: for the estimate, which must have a
+# small error on clean data, and for its interval, which must contain the truth on noisy data.
 _ERRORS, _INTERVAL_ERRORS = 3.0, 2.0
 _DRAWS = 1000
 _INTERVAL = (0.05, 0.95)
@@ -20,11 +20,11 @@ _FLOOR = 1e-9  # of a probability, so that its log odds are finite
 
 
 class Rate(NamedTuple):
-    """Share of pairs that are as doubtful as random ones, in [0, 1].
+    """Share of pairs that match no better than random pairs, in [0, 1].
 
     Attributes:
       estimate: the share.
-      low: lower end of its 90% interval, by bootstrap over groups.
+      low: lower end of its 90% confidence interval, by bootstrap over groups.
       high: upper end.
     """
 
@@ -33,36 +33,39 @@ class Rate(NamedTuple):
     high: float
 
 
-def share_of_random(doubt: Float[np.ndarray, " pairs"], null: Float[np.ndarray, "..."]) -> float:
-    """Estimate the share of pairs that are as doubtful as random ones, without an interval.
+def share_of_random(
+    suspicion: Float[np.ndarray, " pairs"], null: Float[np.ndarray, "..."]
+) -> float:
+    """Estimate the share of pairs that match no better than random pairs, without an interval.
 
-    Twice the share of pairs above the median of the null (`estimate_rate` with lambda one half).
+    It is twice the share of pairs above the median of the null (`estimate_rate` with lambda 0.5).
 
     Args:
-      doubt: of the pairs.
-      null: of known mismatches.
+      suspicion: scores of the pairs.
+      null: scores of known mismatches.
     """
-    return min(1.0, 2 * float((doubt > np.median(null)).mean()))
+    return min(1.0, 2 * float((suspicion > np.median(null)).mean()))
 
 
 def estimate_rate(
-    doubt: Float[np.ndarray, " pairs"],
+    suspicion: Float[np.ndarray, " pairs"],
     null: Float[np.ndarray, "..."],
     group: Int[np.ndarray, " pairs"],
     seed: int,
 ) -> Rate:
-    """Estimate the share of pairs that are as doubtful as random ones.
+    """Estimate the share of pairs that match no better than random pairs.
 
-    A share lambda of the null is below its lambda-quantile, and few matched pairs are above. So the
-    share of pairs above, divided by 1 - lambda, is the share of mismatched ones: Storey's estimator
-    of the share of true null hypotheses. Matched pairs above make it too high, the less the higher
-    lambda is; but then fewer pairs count, and it varies more. So the lowest of `LAMBDAS` is taken
-    whose estimate exceeds that of no higher one by more than the difference varies (Lepski's rule).
-    The bootstrap draws whole groups and chooses lambda anew in each draw.
+    A share lambda of the null is below its lambda-quantile, and few matched pairs are above it. The
+    share of pairs above it, divided by 1 - lambda, is the share of mismatched pairs: Storey's
+    estimator of the share of true null hypotheses. Matched pairs above the quantile inflate it. A
+    higher lambda reduces this bias, but fewer pairs count and the variance grows. So the estimate
+    uses the lowest of `LAMBDAS` whose estimate exceeds no estimate at a higher lambda by more than
+    their difference varies (Lepski's rule). The bootstrap draws whole groups and chooses lambda
+    again in each draw.
 
     Args:
-      doubt: of the pairs.
-      null: of known mismatches.
+      suspicion: scores of the pairs.
+      null: scores of known mismatches.
       group: group of each pair.
       seed: seed of the bootstrap.
 
@@ -72,10 +75,10 @@ def estimate_rate(
         Efron, Bootstrap Methods: Another Look at the Jackknife, Annals of Statistics 1979.
     """
     levels = np.array(LAMBDAS)
-    above = doubt[:, None] > np.quantile(null, levels)
+    above = suspicion[:, None] > np.quantile(null, levels)
     position = np.unique(group, return_inverse=True)[1]
     counts = [np.bincount(position, column) for column in above.T]
-    # Groups with as many pairs, and as many of them above, are alike: their numbers are drawn.
+    # Groups with equal counts, of all pairs and of pairs above, are interchangeable.
     kinds, times = np.unique(
         np.column_stack([np.bincount(position), *counts]), axis=0, return_counts=True
     )
@@ -95,7 +98,7 @@ def estimate_rate(
 def _lowest_consistent(
     shares: Float[np.ndarray, "draws lambdas"], varies: Float[np.ndarray, "lambdas lambdas"]
 ) -> Float[np.ndarray, " draws"]:
-    """The first estimate of each row that exceeds no later one by more than `varies`."""
+    """Return the first estimate per row that exceeds no later estimate by more than `varies`."""
     exceeds = shares[:, :, None] - shares[:, None, :] > varies
     consistent = ~np.any(np.triu(exceeds), axis=2)
     return shares[np.arange(len(shares)), np.argmax(consistent, axis=1)]
@@ -107,11 +110,11 @@ def told_apart(
     group: Int[np.ndarray, " pairs"],
     rate: float,
 ) -> float:
-    """Return the share of (known mismatch, matched pair) that the doubt tells apart (AUROC).
+    """Return the AUROC of known mismatches against matched pairs, less its standard error.
 
-    What is left of the pairs after the rate is taken away counts as matched. It is the AUROC of one
-    score, not of a fit to these pairs, which would tell pairs apart that are all alike. The result
-    is less its standard error; groups are independent of each other.
+    Matched pairs are the pairs without the share given by the rate. The AUROC is computed on one
+    score rather than a model fitted to these pairs, which would separate even identical pairs.
+    Groups are independent of each other.
 
     Args:
       doubt: of the pairs.
@@ -130,34 +133,34 @@ def told_apart(
 
 
 class Curve(NamedTuple):
-    """Ratio of the density of the null to that of the pairs, by doubt: it never falls."""
+    """Density ratio of null to pairs as a non-decreasing step function of the suspicion."""
 
-    doubt: Float[np.ndarray, " steps"]
+    suspicion: Float[np.ndarray, " steps"]
     ratio: Float[np.ndarray, " steps"]
 
     def posterior(
-        self, doubt: Float[np.ndarray, "*shape"], rate: float
+        self, suspicion: Float[np.ndarray, "*shape"], rate: float
     ) -> Float[np.ndarray, "*shape"]:
-        """Probability that pairs of such doubt are mismatched, if a share `rate` is, in [0, 1]."""
-        return np.minimum(rate * self.at(doubt), 1)
+        """Return the probability of a mismatch at each suspicion, given the rate, in [0, 1]."""
+        return np.minimum(rate * self.at(suspicion), 1)
 
-    def at(self, doubt: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-        """Ratio at each doubt."""
-        place = np.searchsorted(self.doubt, doubt, "right") - 1
-        return self.ratio[np.clip(place, 0, len(self.doubt) - 1)]
+    def at(self, suspicion: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
+        """Return the ratio at each suspicion."""
+        place = np.searchsorted(self.suspicion, suspicion, "right") - 1
+        return self.ratio[np.clip(place, 0, len(self.suspicion) - 1)]
 
 
-def density_ratio(doubt: Float[np.ndarray, " pairs"], null: Float[np.ndarray, "..."]) -> Curve:
-    """Fit the ratio by isotonic regression of "null or pair" on the doubt.
+def density_ratio(suspicion: Float[np.ndarray, " pairs"], null: Float[np.ndarray, "..."]) -> Curve:
+    """Fit the ratio by isotonic regression of "null or pair" on the suspicion.
 
     References:
         Barlow et al., Statistical Inference under Order Restrictions, 1972.
     """
     null = null.ravel()
-    values = np.concatenate([doubt, null])
+    values = np.concatenate([suspicion, null])
     order = np.argsort(values, kind="stable")
-    is_null = order >= len(doubt)
-    weights = np.where(is_null, len(doubt) / len(null), 1.0)
+    is_null = order >= len(suspicion)
+    weights = np.where(is_null, len(suspicion) / len(null), 1.0)
     share = isotonic_regression(is_null.astype(float), weights=weights).x
     first = np.append(True, np.diff(share) > 0)
     share = share[first]
@@ -167,7 +170,7 @@ def density_ratio(doubt: Float[np.ndarray, " pairs"], null: Float[np.ndarray, ".
 def scale_to_mean(
     posterior: Float[np.ndarray, " pairs"], mean: float
 ) -> Float[np.ndarray, " pairs"]:
-    """Add one number to all log odds, so that the mean of the posterior is `mean`."""
+    """Add one constant to all log odds so that the mean of the posterior is `mean`."""
     if mean <= 0:
         return np.zeros_like(posterior)
     odds = np.clip(posterior, _FLOOR, 1 - _FLOOR)
@@ -184,7 +187,7 @@ def scale_to_mean(
 def false_alarms(
     posterior: Float[np.ndarray, " pairs"], order: Int[np.ndarray, " pairs"]
 ) -> Float[np.ndarray, " pairs"]:
-    """Expected share of false alarms among each pair and those before it in the order."""
+    """Return the expected share of false alarms among each pair and all pairs ranked before it."""
     shares = np.empty(len(posterior))
     shares[order] = np.cumsum(1 - posterior[order]) / np.arange(1, len(order) + 1)
     return shares

@@ -1,8 +1,8 @@
-"""Rematching: the images and captions of doubted pairs, combined anew by transport.
+"""Rematch images and captions of suspicious pairs by transport.
 
-The image of a doubted pair may fit the caption of another doubted pair. The cosines of the weighted
-CCA say which, and optimal transport lets no image and no caption be chosen too often: L2RM's
-rematching in closed form, after a split by models that have not seen the pairs.
+The image of a suspicious pair may fit the caption of another suspicious pair. The cosines of the
+weighted CCA show which, and optimal transport keeps an image or a caption from being chosen too
+often: L2RM's rematching in closed form, after a split by models that have not seen the pairs.
 
 References:
     Han et al., Learning to Rematch Mismatched Pairs for Robust Cross-Modal Retrieval, CVPR 2024.
@@ -13,17 +13,16 @@ from collections.abc import Iterator
 import numpy as np
 from jaxtyping import Float, Int
 
-from l2rm_jax.data.pairs import Rematched
+from l2rm_jax.data.pairs import SUSPICIOUS, Rematched
 from l2rm_jax.judging.linear import encode_rows, fit_weighted
 from l2rm_jax.judging.pairs import Pairs
-from l2rm_jax.judging.posterior import DOUBTED
 from l2rm_jax.judging.transport import plan_blocks, transport, transport_of
 
-# Units of one problem. Up to `GROUP`, costs are a matrix (some 0.4 GB). Up to `WHOLE`, they are
-# made block by block. More units are divided into groups.
-GROUP, WHOLE = 4096, 12_000
+# Units of one problem. Up to `GROUP`, costs are a matrix (about 0.4 GB); up to `MOST_UNITS`, they
+# are computed block by block; more units are split into groups.
+GROUP, MOST_UNITS = 4096, 12_000
 _EPSILON = 0.02  # entropy of the transport; the cost is 1 - cosine
-_SMALLEST_SHARE = 0.1  # of a unit: what goes to an image in smaller shares is dropped
+_SMALLEST_SHARE = 0.1  # of a unit: smaller shares are dropped
 
 
 def rematch(
@@ -33,31 +32,31 @@ def rematch(
     *,
     seed: int = 0,
 ) -> Rematched:
-    """Combine the images of doubted pairs with the captions of doubted pairs.
+    """Rematch the images of suspicious pairs with the captions of suspicious pairs.
 
-    Units are captions, or where all captions of an image seem to be mismatched together, these,
-    whose code is their mean. Each doubted unit is one unit of mass, and an image takes as much as
-    it had before. More than `WHOLE` units are divided at random into groups, each solved by itself:
-    with k of them, a caption meets only one k-th of the images.
+    A unit is a caption, or all captions of an image that seem to be mismatched together, with their
+    mean as code. Each suspicious unit has a mass of one, and each image receives as much mass as it
+    had before. More than `MOST_UNITS` units are split at random into k groups that are solved
+    separately, so a caption is compared with only one k-th of the images.
 
     Args:
       pairs: all pairs.
       posterior: probability that each pair is mismatched.
-      posterior_set: probability that all captions of its image are.
-      seed: seed of the division into groups.
+      posterior_set: probability that all captions of its image are mismatched together.
+      seed: seed of the split into groups.
 
     Returns:
-      The rematched pairs alone, by image and caption. Their weight is the share of the unit that
-      goes to the image, times the probability that the unit was mismatched. With fewer than two
-      doubted units there are none.
+      Only the rematched pairs, sorted by image and caption. The weight of a pair is the share of
+      the unit that goes to the image, times the probability that the unit was mismatched. The
+      result is empty with fewer than two suspicious units.
     """
     pair_image = pairs.pair_image
-    together = posterior_set > DOUBTED
+    together = posterior_set > SUSPICIOUS
     images = pairs.images.shape[0]
     of_pair = np.where(together, pair_image, images + np.arange(len(pair_image)))
     unit = np.unique(of_pair, return_inverse=True)[1]
-    doubt = np.bincount(unit, posterior) / np.bincount(unit)
-    rows = np.flatnonzero(doubt[unit] > DOUBTED)
+    suspicion = np.bincount(unit, posterior) / np.bincount(unit)
+    rows = np.flatnonzero(suspicion[unit] > SUSPICIOUS)
     units, first, position = np.unique(unit[rows], return_index=True, return_inverse=True)
     if len(units) < 2:
         nothing = np.zeros(0, int)
@@ -71,7 +70,7 @@ def rematch(
     by_unit = np.argsort(position, kind="stable")
     starts = np.cumsum(sizes) - sizes
     unit_codes = np.add.reduceat(codes[by_unit], starts) / sizes[:, None]
-    parts, count = [], 1 if len(units) <= WHOLE else -(-len(units) // GROUP)
+    parts, count = [], 1 if len(units) <= MOST_UNITS else -(-len(units) // GROUP)
     size = -(-len(units) // count)  # of all groups, so that they have one shape
     for group in np.array_split(np.random.default_rng(seed).permutation(len(units)), count):
         shown, mass = np.unique(unit_image[group], return_counts=True)
@@ -80,7 +79,7 @@ def rematch(
             i, u = np.nonzero(shares > _SMALLEST_SHARE)
             parts.append((shown[start + i], group[u], shares[i, u]))
     image, of_unit, share = map(np.concatenate, zip(*parts, strict=True))
-    weight = np.minimum(share, 1) * doubt[units[of_unit]]
+    weight = np.minimum(share, 1) * suspicion[units[of_unit]]
     members = np.split(rows[by_unit], starts[1:])
     caption = np.concatenate([members[u] for u in of_unit] or [np.zeros(0, int)])
     image, weight = (np.repeat(x, sizes[of_unit]) for x in (image, weight))
@@ -94,7 +93,7 @@ def _plan(
     mass: Int[np.ndarray, " I"],
     size: int,
 ) -> Iterator[tuple[int, Float[np.ndarray, "r U"]]]:
-    """Yield the shares of the units that go to the images, in blocks, with a block's first row."""
+    """Yield blocks of rows of the plan (share of each unit per image), with the first row."""
     if size <= GROUP:
         costs = 1 - images @ units.T
         everywhere = np.ones(costs.shape, bool)

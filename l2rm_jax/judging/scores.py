@@ -1,6 +1,6 @@
-"""Scores of every pair, and of known mismatches, by models that saw neither.
+"""Score every pair and its known mismatches by models that have seen neither.
 
-What the model of a fold says (`information`), and what the neighbourhood says (`neighbours`).
+Scores come from the model of a fold (`log_odds`) and from the neighbourhood (`neighbours`).
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ import jax
 import numpy as np
 from jaxtyping import Float32, Int
 
-from l2rm_jax.judging.fold_pairs import FoldPairs, Part, parts_of
-from l2rm_jax.judging.information import (
+from l2rm_jax.judging.fold_samples import FoldPairs, Part, parts_of
+from l2rm_jax.judging.log_odds import (
     Information,
     Model,
     References,
@@ -29,11 +29,11 @@ from l2rm_jax.judging.neighbours import (
 )
 from l2rm_jax.linear.rows import Rows
 
-_PAIRS = 7168  # of a task, about: with the references, two blocks of vectors to encode
+_PAIRS = 7168  # pairs per task, about: with the references, two blocks of vectors to encode
 
 
 class Scores(NamedTuple):
-    """Scores of pairs; those of known mismatches have a second axis."""
+    """Scores of pairs; for known mismatches with a second axis."""
 
     model: Information
     neighbours: Neighbours
@@ -45,12 +45,12 @@ class Scores(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Known mismatches: each caption in the place of a caption of other images.
+    """Known mismatches: each caption replaces a caption of other images.
 
     Attributes:
       scores: [pairs, k] scores.
-      image: [pairs, k] rows of these images; captions of an image share them.
-      replaced: [pairs, k] rows of the captions whose place is taken.
+      image: [pairs, k] rows of these images; sibling captions share them.
+      replaced: [pairs, k] rows of the captions that are replaced.
     """
 
     scores: Scores
@@ -59,7 +59,7 @@ class Moved(NamedTuple):
 
 
 class Hard(NamedTuple):
-    """Known mismatches that are hard to tell: each caption with an image of similar captions.
+    """Hard known mismatches: each caption with an image that has similar captions.
 
     Attributes:
       information: [pairs] in nats.
@@ -76,10 +76,10 @@ class Evidence(NamedTuple):
     Attributes:
       stored: scores of the pairs.
       wrong: captions moved to random images.
-      near: captions moved to one image whose captions say something similar to those of their own.
-      hard: captions moved to one image whose captions say something similar to themselves.
-      contrast: [pairs] how differently the images of the fold fit the caption, in nats; 0 if they
-        fit it all alike.
+      near: captions moved to one image whose captions are similar to their siblings.
+      hard: captions moved to one image whose captions are similar to the moved caption.
+      contrast: [pairs] how differently the images of the fold fit the caption, in nats; 0 if all
+        fit it equally well.
     """
 
     stored: Scores
@@ -95,13 +95,13 @@ LIKE = Evidence(_SCORES, _MOVED, _MOVED, Hard(0, 0), 0)  # the structure, for `s
 
 
 class FoldReferences(NamedTuple):
-    """All that the pairs of a fold are scored with, wherever that is done.
+    """Everything a worker needs to score one fold.
 
     Attributes:
-      model: what judges the fold, and has not seen it.
-      pairs: what its pairs are compared with.
-      neighbours: what their neighbours are chosen from.
-      replaced: [R] row of the caption of each reference that a wrong one replaces.
+      model: fitted on the other folds.
+      pairs: sampled images and captions to compare the pairs with.
+      neighbours: samples from which neighbours are chosen.
+      replaced: [R] row of the caption of each reference that a wrong caption replaces.
     """
 
     model: Model
@@ -111,12 +111,12 @@ class FoldReferences(NamedTuple):
 
 
 class ScoreTask(NamedTuple):
-    """What is scored at once: some images of a fold with all their pairs.
+    """Unit of scoring: some images of a fold with all their pairs.
 
     Attributes:
       part: the pairs.
       groups: [m] group of each image.
-      ranks: [m] which similar image is the last wrong one (`similar_ranks`).
+      ranks: [m] rank of the similar image to use as hard negative (`similar_ranks`).
     """
 
     part: Part
@@ -131,15 +131,15 @@ def fold_references(
     spaces: Sequence[Rows],
     image_group: Int[np.ndarray, " images"],
 ) -> FoldReferences:
-    """Return what the pairs of a fold are scored with.
+    """Collect everything needed to score the pairs of a fold.
 
     Args:
       here: the pairs.
-      model: what judges them, and has not seen them.
-      images: [images, di] vectors, which say what images are similar.
-      spaces: [pairs, dt] vectors of the captions, which say what captions are similar; at least
-        one kind.
-      image_group: images of one group are not each other's neighbours.
+      model: model that scores them, fitted on the other folds.
+      images: [images, di] vectors, which define similar images.
+      spaces: [pairs, dt] vectors of the captions, which define similar captions; at least one
+        embedding.
+      image_group: group of each image; images of one group are not each other's neighbours.
     """
     references = compare_references(here, model)
 
@@ -177,11 +177,11 @@ def score_part(
     images: Rows,
     spaces: Sequence[Rows],
 ) -> Evidence:
-    """Score some pairs of a fold; what they are scored with says all of the others.
+    """Score some pairs of a fold, independently of its other pairs.
 
     Args:
       task: the pairs.
-      of: what they are scored with.
+      of: references of the fold.
       images: [images, di] vectors.
       spaces: [pairs, dt] vectors of the captions.
     """
@@ -203,7 +203,7 @@ def score_part(
 
 
 def gather(rows: Sequence[Int[np.ndarray, " n"]], found: Sequence[Evidence]) -> Evidence:
-    """Put the evidence of all parts in the order of the pairs; `rows` are those of each part."""
+    """Put the evidence of all parts in the order of the pairs; `rows` are the rows per part."""
     rows = np.concatenate(rows)
 
     def placed(*parts: np.ndarray) -> np.ndarray:

@@ -1,8 +1,8 @@
-"""Runs of rows whose captions fit the images of the rows before or after.
+"""Find runs of rows whose captions fit the images of earlier or later rows.
 
-Where a side of a list has lost or gained an entry, all rows after it are shifted. For each offset,
-a row counts for a shift if its caption fits the other row's image better than its own, and against
-it if not. A run of rows is reported if so many count for it that no chance does that.
+If one side of a list has lost or gained an entry, all rows after it are shifted. For each offset,
+a row is evidence for a shift if its caption fits the other row's image better than its own, and
+evidence against it if not. A run of rows is reported if its evidence is not explained by chance.
 
 References:
     Page, Continuous Inspection Schemes, Biometrika 1954: the cumulative sum of log-likelihood
@@ -18,19 +18,19 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int
 
 from l2rm_jax.console import progress_bar
-from l2rm_jax.executors import HERE, Executor
+from l2rm_jax.executors import LOCAL, Executor
 from l2rm_jax.linear.cca import Cca
 from l2rm_jax.linear.rows import BLOCK, Rows
 
-REACH = 5  # rows to either side
-SHORTEST = 20  # rows of a run
-_FITS = 0.9  # share of the rows of a shifted run that count for it; half of random ones do
-_SURE = 0.01  # of a run by chance anywhere in the data
+REACH = 5  # largest offset, in rows
+SHORTEST = 20  # fewest rows of a run
+_FITS = 0.9  # share of rows of a shifted run that are evidence for it; 0.5 for random rows
+_SURE = 0.01  # probability of a run by chance anywhere in the data
 _FOR, _AGAINST = np.log(_FITS / 0.5), np.log((1 - _FITS) / 0.5)
 
 
 class Shift(NamedTuple):
-    """Rows whose captions fit the images of other rows: first to last, both included.
+    """Run of rows whose captions fit the images of other rows, both ends included.
 
     Attributes:
       first: first row.
@@ -49,12 +49,12 @@ def find_shifts(
     captions: Rows,
     pair_image: Int[np.ndarray, " pairs"],
     pair_fold: Int[np.ndarray, " pairs"],
-    executor: Executor = HERE,
+    executor: Executor = LOCAL,
 ) -> list[Shift]:
     """Find runs of shifted rows, in the order of the rows.
 
     Args:
-      models: of each fold, fitted without it.
+      models: model of each fold, fitted without it.
       images: [images, di] vectors.
       captions: [pairs, dc] vectors, in the order of the user's rows.
       pair_image: row of the image that each caption is stored with.
@@ -76,7 +76,7 @@ def find_shifts(
         for first, last, gain in _runs(column, threshold)
         if last - first + 1 >= SHORTEST
     ]
-    # A run of captions of one image counts for several offsets: the one that says most is kept.
+    # A run of captions of one image fits several offsets: keep the offset with most evidence.
     kept: list[Shift] = []
     for _, shift in sorted(found, key=lambda x: -x[0]):
         if all(shift.last < other.first or shift.first > other.last for other in kept):
@@ -85,11 +85,11 @@ def find_shifts(
 
 
 def _runs(gains: np.ndarray, threshold: float) -> list[tuple[int, int, float]]:
-    """Maximal runs whose sum exceeds a threshold: first row, last row and sum."""
+    """Find maximal runs whose sum exceeds a threshold: first row, last row and sum."""
     sums = np.cumsum(gains)
     lowest = np.minimum.accumulate(np.append(0, sums[:-1]))
     if not len(gains) or (sums - lowest).max() <= threshold - 1e-6:
-        return []  # as nearly always, and a loop in Python takes long
+        return []  # nearly always, and the Python loop below is slow
     runs, start, total, best, end = [], 0, 0.0, 0.0, -1
     for row, gain in enumerate(gains):
         if total <= 0:
@@ -114,7 +114,7 @@ def _fits_better(
     offsets: np.ndarray,
     executor: Executor,
 ) -> Bool[np.ndarray, "pairs offsets"]:
-    """Whether each caption fits the image of each other row better than its own."""
+    """Return whether each caption fits the image of each other row better than its own."""
     stacked = Cca(*(np.stack(part) for part in zip(*models, strict=True)))
     shared = [executor.put(value) for value in (stacked, images, captions)]
     pairs, parts = len(pair_image), []
@@ -142,7 +142,7 @@ def _fits_within(
     fold: Int[np.ndarray, " B"],
     offsets: Int[np.ndarray, " s"],
 ) -> Bool[np.ndarray, "B s"]:
-    """The same for a block of rows; `image_rows` reach as far as shifts do on either side."""
+    """Compute `_fits_better` for a block of rows; `image_rows` add `REACH` rows on each side."""
     seen, said = (np.asarray(x, np.float32) for x in (images[image_rows], captions[rows]))
     values = np.asarray(_similarities(models, seen, said, fold, np.append(offsets, 0) + REACH))
     return values[:, :-1] > values[:, -1:]
@@ -156,7 +156,7 @@ def _similarities(
     fold: Int[jax.Array, " B"],
     shifts: Int[jax.Array, " s"],
 ) -> Float32[jax.Array, "B s"]:
-    """Cosines of each caption with the images that are some rows on, by the model of its fold."""
+    """Compute cosines of each caption with images some rows away, by the model of its fold."""
 
     def of_model(values: jax.Array, model_and_fold: tuple[Cca, jax.Array]) -> tuple:
         model, number = model_and_fold

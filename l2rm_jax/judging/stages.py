@@ -1,4 +1,4 @@
-"""Stages of an audit, kept on disk as they end, so that one that was stopped goes on."""
+"""Store finished stages of an audit on disk, so that it can resume after a stop."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +12,7 @@ _Tree = TypeVar("_Tree")
 
 
 class Stages:
-    """Results of stages by name, in a directory; without a directory nothing is kept."""
+    """Results of stages by name, in a directory; without a directory nothing is stored."""
 
     def __init__(self, directory: Path | None):
         self._directory = directory
@@ -20,19 +20,19 @@ class Stages:
             directory.mkdir(parents=True, exist_ok=True)
 
     def has(self, name: str) -> bool:
-        """Whether the result of a stage is kept."""
+        """Return whether the result of a stage is stored."""
         return self._directory is not None and self._file(name).is_file()
 
     def __call__(self, name: str, like: _Tree, compute: Callable[[], _Tree]) -> _Tree:
-        """Return the result of a stage: what it has left, or what `compute` returns.
+        """Return the stored result of a stage, or compute and store it.
 
         Args:
-          name: of the stage.
-          like: a pytree of the structure of the result, with any leaves.
+          name: name of the stage.
+          like: a pytree with the structure of the result and any leaves.
           compute: returns the result, a pytree of arrays.
 
         Raises:
-          DataError: what the stage has left is damaged.
+          DataError: the stored result is damaged.
         """
         if not self._directory:
             return compute()
@@ -40,7 +40,7 @@ class Stages:
         if not file.is_file():
             leaves = jax.tree.leaves(compute())
             replace_arrays(file, {str(number): leaf for number, leaf in enumerate(leaves)})
-        with open_arrays(file, "a stage of an audit", "remove the file to go on") as arrays:
+        with open_arrays(file, "a stage of an audit", "remove the file to continue") as arrays:
             leaves = [arrays[str(number)] for number in range(len(arrays))]
         return jax.tree.unflatten(jax.tree.structure(like), leaves)
 

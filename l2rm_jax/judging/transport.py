@@ -1,4 +1,4 @@
-"""Captions of doubted pairs and images of doubted pairs, by transport: none is chosen too often."""
+"""Assign captions of suspicious pairs to images of suspicious pairs by partial transport."""
 
 import logging
 import math
@@ -14,8 +14,8 @@ from l2rm_jax.ot.vectors import PlanOfVectors
 _ERROR = 1e-4  # of the marginals, as a share of the mass
 _ITERATIONS = 10_000
 _ERROR_OF_VECTORS, _ITERATIONS_OF_VECTORS = 1e-3, 200
-_ROWS = 256  # rows of a plan that are made at once
-_ROOM = 1.2  # a group is so much larger than the mean, at most
+_ROWS = 256  # rows of a plan per block
+_ROOM = 1.2  # largest size of a group, relative to the mean
 _log = logging.getLogger(__name__)
 
 
@@ -27,15 +27,15 @@ def transport(
     epsilon: float,
     shape: tuple[int, int],
 ) -> Float[np.ndarray, "I J"]:
-    """Shares of each caption that go to the images.
+    """Return the share of each caption that goes to each image.
 
     Args:
       costs: cost of each image with each caption, at least 0.
       mass: most that each image can take, in captions.
-      allowed: False where a caption may not go to an image; at most one image for each caption.
+      allowed: False where a caption may not go to an image; at most one image per caption.
       share: share of the largest possible mass that moves, in (0, 1].
       epsilon: strength of the entropy.
-      shape: numbers of rows and columns to fill up to, so that all groups have one shape.
+      shape: numbers of rows and columns to pad to, so that all groups have one shape.
     """
     possible = movable(mass, (~allowed).sum(axis=1), allowed.shape[1])
     if possible == 0:
@@ -71,12 +71,12 @@ def transport_of(
       images: unit vectors.
       captions: unit vectors.
       mass: most that each image can take, in captions.
-      own: for each caption, the image that it may not go to; -1: none.
+      own: the image that each caption may not go to; -1: none.
       share: share of the largest possible mass that moves, in (0, 1].
       epsilon: strength of the entropy.
 
     Returns:
-      The plan, which `plan_blocks` reads; None if nothing can move.
+      The plan, to be read by `plan_blocks`; None if nothing can move.
     """
     forbidden = np.bincount(own[own >= 0], minlength=len(images))
     possible = movable(mass, forbidden, len(captions))
@@ -117,7 +117,7 @@ def row_blocks(count: int) -> Iterator[slice]:
 def forbid(
     block: Float[np.ndarray, "r J"], own: Int[np.ndarray, " J"], rows: slice, value: float
 ) -> None:
-    """Write `value` where a caption meets its own image, in a block of rows of a matrix."""
+    """Write `value` where a caption is paired with its own image, in a block of rows."""
     captions = np.flatnonzero((own >= rows.start) & (own < rows.stop))
     block[own[captions] - rows.start, captions] = value
 
@@ -134,10 +134,10 @@ def _warn_unless_converged(result, captions: int, error: float) -> None:
 
 
 def movable(mass: Int[np.ndarray, " I"], forbidden: Int[np.ndarray, " I"], captions: int) -> int:
-    """Return the most mass that images can take from captions of one unit each.
+    """Return the largest mass that images can take from captions of one unit each.
 
-    By Hall's theorem: a caption is forbidden for at most one image, so only all captions together,
-    or those forbidden for the same image, can be more than the other images take.
+    By Hall's theorem: each caption is forbidden for at most one image. So only all captions
+    together, or all captions forbidden for one image, can exceed the capacity of the images left.
 
     Args:
       mass: most that each image can take.
@@ -152,20 +152,20 @@ def movable(mass: Int[np.ndarray, " I"], forbidden: Int[np.ndarray, " I"], capti
 def divide(
     images: Float[np.ndarray, "I D"], captions: Float[np.ndarray, "J D"], size: int, seed: int
 ) -> list[tuple[Int[np.ndarray, " i"], Int[np.ndarray, " j"]]]:
-    """Divide images and captions into groups that are likely to hold what belongs together.
+    """Split images and captions into groups so that partners are likely to share a group.
 
-    Groups are clusters of the images' vectors; images and captions join the group whose centre is
-    the most similar. One that would hold more than `_ROOM` times the mean keeps those that fit
-    best, and the others go to their next group.
+    Groups are clusters of the image vectors; images and captions join the group with the most
+    similar centre. A group that would exceed `_ROOM` times the mean size keeps the best members and
+    sends the rest to their next best group.
 
     Args:
       images: unit vectors.
       captions: unit vectors.
-      size: images and captions of a group, their geometric mean, at most.
+      size: largest geometric mean of the numbers of images and captions of a group.
       seed: seed of the clusters.
 
     Returns:
-      Places of the images and of the captions of each group; each place is in exactly one.
+      Places of the images and of the captions of each group; each place is in exactly one group.
     """
     total = math.sqrt(len(images) * len(captions))
     if total <= size:
@@ -181,10 +181,10 @@ def divide(
 
 
 def _assign(fits: Float[np.ndarray, "J G"], room: int) -> Int[np.ndarray, " J"]:
-    """The group of each row: the best one that has room, by deferred acceptance.
+    """Assign each row to its best group with room, by deferred acceptance.
 
-    A full group keeps the rows that fit it best. A rejected row never asks it again. This ends, as
-    all groups together have room for more than all rows.
+    A full group keeps the rows that fit it best. A rejected row never returns to it. The loop ends
+    because all groups together have room for more than all rows.
     """
     fits = fits.copy()
     while True:

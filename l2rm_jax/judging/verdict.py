@@ -1,4 +1,4 @@
-"""What a judgement says, in sentences."""
+"""Sentences that summarise a judgement for the user."""
 
 import math
 from bisect import bisect
@@ -9,20 +9,17 @@ from l2rm_jax.judging.judgement import PLACEHOLDER, Judgement
 from l2rm_jax.judging.placeholders import Placeholder
 from l2rm_jax.judging.shift import Shift
 
-_SEEN = 0.5, 0.9  # recall from which on a mechanism is seen in part, and seen
-_HELP = (
-    "More pairs would help, or vectors of an encoder that was trained on many pairs of images and "
-    "texts"
-)
+_DETECTED = 0.5, 0.9  # recall from which a kind of mismatch is partly detected, and detected
+_HELP = "Use more pairs, or embeddings of an encoder that was trained on many image-text pairs"
 
 
-class DoubtedList(NamedTuple):
-    """The most doubtful pairs, as many as have about 10% false alarms.
+class SuspiciousList(NamedTuple):
+    """The longest list of the most suspicious pairs with at most 10% expected false alarms.
 
     Attributes:
-      pairs: how many.
-      holds: expected share of all mismatched pairs that are among them.
-      false_alarms: expected share of them that are matched.
+      pairs: length of the list.
+      holds: expected share of all mismatched pairs that the list includes.
+      false_alarms: expected share of the list that is matched.
     """
 
     pairs: int
@@ -30,32 +27,31 @@ class DoubtedList(NamedTuple):
     false_alarms: float
 
 
-def doubted_list(judgement: Judgement) -> DoubtedList:
-    """What the list of the most doubtful pairs holds."""
+def suspicious_list(judgement: Judgement) -> SuspiciousList:
+    """Return the length of the list of the most suspicious pairs, and what to expect of it."""
     pairs, order = judgement.listed, judgement.order
     posterior = judgement.posterior[order[judgement.kind[order] != PLACEHOLDER]]
     if not pairs:
-        return DoubtedList(0, 0.0, math.nan)
+        return SuspiciousList(0, 0.0, math.nan)
     listed = float(posterior[:pairs].sum())
-    return DoubtedList(pairs, listed / max(float(posterior.sum()), 1e-12), 1 - listed / pairs)
+    return SuspiciousList(pairs, listed / max(float(posterior.sum()), 1e-12), 1 - listed / pairs)
 
 
 def verdict(judgement: Judgement, ids: Sequence[str] | None = None) -> list[str]:
-    """How many pairs are mismatched, what the list holds, what is not seen and how much it may be.
+    """Return sentences on the mismatch rate, the suspicious pairs and the undetected mismatches.
 
     Args:
-      judgement: of the pairs.
-      ids: what the user calls each image; None: by its row.
+      judgement: the judgement of the pairs.
+      ids: the user's name of each image; None: images are named by row.
     """
     if judgement.cannot_tell and not judgement.ranks:
         first = [
-            "Cannot tell which pairs are mismatched, or how many: "
-            f"{judgement.cannot_tell}. {_HELP}."
+            f"Cannot tell which pairs are mismatched or how many: {judgement.cannot_tell}. {_HELP}."
         ]
     elif judgement.cannot_tell:
         first = [
-            "The list can be used: a pair that is mismatched at random comes before a matched one "
-            f"in at least {100 * judgement.auroc:.0f} of 100 cases.",
+            "The ranking is usable: a randomly mismatched pair ranks above a matched pair in at "
+            f"least {100 * judgement.auroc:.0f}% of cases.",
             f"Cannot tell how many pairs are mismatched: {judgement.cannot_tell}. {_HELP}.",
         ]
     else:
@@ -70,53 +66,56 @@ def verdict(judgement: Judgement, ids: Sequence[str] | None = None) -> list[str]
 
 
 def rate_sentence(judgement: Judgement) -> str:
-    """The rate with its interval."""
-    rate = judgement.rate
+    """Return a sentence with the mismatch rate and its 90% confidence interval."""
+    rate, percent = judgement.rate, 100 * judgement.rate.estimate
     return (
-        f"{100 * rate.estimate:.1f}% of the pairs fit no better than random ones "
-        f"(90%: {100 * rate.low:.1f} to {100 * rate.high:.1f})."
+        f"About {percent:.{int(percent < 10)}f}% of the pairs match no better than random pairs "
+        f"(90% CI: {100 * rate.low:.1f}-{100 * rate.high:.1f}%)."
     )
 
 
 def _list_sentence(judgement: Judgement) -> str:
-    pairs, holds, false_alarms = doubted_list(judgement)
+    pairs, holds, false_alarms = suspicious_list(judgement)
     if not pairs:
-        return "No list of doubted pairs would have fewer than 1 false alarm in 10."
-    often = f"1 in {1 / false_alarms:.0f}" if false_alarms >= 0.01 else "fewer than 1 in 100"
-    return f"The first {pairs:,} hold {holds:.0%} of them; {often} of these is a false alarm."
+        return "No list of suspicious pairs has fewer than 10% false alarms."
+    often = f"about {false_alarms:.0%}" if false_alarms >= 0.01 else "under 1%"
+    return (
+        f"The {pairs:,} most suspicious pairs include {holds:.0%} of them, with {often} false "
+        "alarms."
+    )
 
 
 def _blind_sentence(judgement: Judgement) -> str:
     [near] = [each for each in judgement.mechanisms if each.name == "near"]
     if not math.isfinite(near.recall):
-        return "Captions of a similar image are not seen."
+        return "Swaps between similar images are not detected."
     if judgement.cannot_tell:
-        return "Captions of a similar image may not be seen."
-    seen = ("not seen", "seen in part", "seen")[bisect(_SEEN, near.recall)]
-    # Without the share, which beside that of the list would look like another answer.
-    return f"Captions of a similar image are {seen}, by a test with such pairs."
+        return "Swaps between similar images may go undetected."
+    detected = ("not detected", "only partly detected", "detected")[bisect(_DETECTED, near.recall)]
+    # Without the recall: next to the list's share of the mismatches it would read as a second one.
+    return f"Swaps between similar images are {detected} (measured on simulated swaps)."
 
 
 def _bounds_sentence(judgement: Judgement) -> str:
     return (
         f"At least {100 * judgement.rate.low:.1f}% of the pairs are mismatched, and at most "
-        f"{100 * judgement.at_most:.1f}% if captions were swapped among similar images."
+        f"{100 * judgement.at_most:.1f}% if captions were also swapped between similar images."
     )
 
 
 def _placeholder_sentence(found: Sequence[Placeholder], ids: Sequence[str] | None) -> str:
-    """Which picture stands with many captions; of several, the one with most."""
+    """Name the placeholder picture with the most captions, and count the others."""
     most, others = found[0], len(found) - 1
     name = f"row {most.row:,}" if ids is None else ids[most.row]
-    more = f", as of {others:,} more pictures" if others else ""
+    more = f"; so are the pairs of {others:,} more such pictures" if others else ""
     return (
-        f"The same picture ({name}) stands with {most.pairs:,} captions "
-        f"that have nothing in common: these pairs are left out of all other numbers{more}."
+        f"One picture ({name}) is stored with {most.pairs:,} unrelated captions: "
+        f"these pairs are excluded from all other numbers{more}."
     )
 
 
 def shift_sentence(shift: Shift) -> str:
-    """Which rows are shifted, and where their images are."""
-    rows = "the row" if abs(shift.offset) == 1 else f"{abs(shift.offset)} rows"
-    where = f"{rows} {'after' if shift.offset > 0 else 'before'}"
-    return f"Rows {shift.first:,} to {shift.last:,}: the captions fit the images of {where}."
+    """Return a sentence that names the shifted rows and the offset of their images."""
+    rows = "one row" if abs(shift.offset) == 1 else f"{abs(shift.offset)} rows"
+    where = f"{rows} {'later' if shift.offset > 0 else 'earlier'}"
+    return f"Rows {shift.first:,}-{shift.last:,}: the captions match the images {where}."

@@ -1,14 +1,13 @@
 """Linear models in closed form, and the vectors that they are fitted to.
 
 * `cca` fits two sides to each other.
-* `set_features` makes one vector of the regions of an image, `word_features` one of the words of a
+* `set_features` turns the regions of an image into one vector, `word_features` the words of a
   caption; `directions` finds their leading directions.
 * `rows` reads vectors in blocks.
 
 May import nothing else of the package.
 """
 
-from l2rm_jax.linear.cca import Cca, Ridge
 from l2rm_jax.linear.rows import Rows
 
-__all__ = ["Cca", "Ridge", "Rows"]
+__all__ = ["Rows"]

@@ -1,7 +1,7 @@
 """Canonical correlation analysis (CCA): a linear model of matched pairs, in closed form.
 
 It finds the directions in which the images' vectors and the captions' vectors correlate most. It
-needs nothing of the data but their second moments. These are sums over pairs, so one pass over the
+needs only the second moments of the data. These are sums over pairs, so one pass over the
 data gives the moments of every fold, and the moments without some folds are the sum of the others.
 
 References:
@@ -24,12 +24,12 @@ from l2rm_jax.linear.rows import BLOCK, Rows
 
 COMPONENTS = 128
 POWER = 1.5  # of the correlation that weights a coordinate
-_ONE_THREAD = 2048  # dimensions, up to which several threads wait more than they work
+_ONE_THREAD = 2048  # up to this number of dimensions, one thread is fastest
 _SMALLEST = 4e-6  # more than the rounding error of a sum of squares in float32, relative to it
 
 
 class Ridge(NamedTuple):
-    """What is added to each variance, as a multiple of the mean variance of that side."""
+    """Constants added to the variances, as multiples of the mean variance of each side."""
 
     images: float
     captions: float
@@ -45,7 +45,7 @@ class Cca(NamedTuple):
     correlations: Float32[np.ndarray, " components"]  # descending, in [0, 1]
 
     def encode_images(self, rows: Float[np.ndarray, "n di"]) -> Float32[jax.Array, "n components"]:
-        """Return unit vectors; their inner products with those of captions are the similarities."""
+        """Return unit vectors; inner products with caption vectors are the similarities."""
         return _encode(rows, self.image_mean, self.image_map)
 
     def encode_captions(
@@ -65,16 +65,16 @@ def moments(
     """Return the weighted second moments of some pairs, d = 1 + di + dc, in one pass.
 
     With z = [1, image, caption] of a pair, the moments are the sum of weight * z zᵀ: its corner is
-    the sum of the weights, its first row the sums of the vectors. Products are in float32, block by
-    block, each of a matrix with itself, which takes half of the operations; the sum over blocks is
-    in float64.
+    the sum of the weights, its first row the sums of the vectors. Each block's product is in
+    float32, of a matrix with itself, which halves the operations; the sum over blocks is in
+    float64.
 
     Args:
       images: [images, di] vectors of the images.
       captions: [captions, dc] vectors of the captions.
       image_rows: the image of each pair, as a row of `images`.
       caption_rows: its caption, as a row of `captions`.
-      weights: weights of these pairs, 0 or more; one row for each model that is wanted.
+      weights: weights of these pairs, 0 or more; one row per model.
     """
     size = 1 + images.shape[1] + captions.shape[1]
     total = np.zeros((len(weights), size, size))
@@ -101,7 +101,7 @@ def fit(
       moments: [1 + di + dc, 1 + di + dc] as `moments` gives them, with a positive sum of weights.
       image_dimensions: di.
       ridge: regularisation of either side.
-      components: number of coordinates; at most min(di, dc) are there.
+      components: number of coordinates; limited to min(di, dc).
       power: exponent of the correlation that each coordinate is multiplied by.
     """
     threads = 1 if len(moments) <= _ONE_THREAD else None
@@ -119,7 +119,7 @@ def _fit(
     white_images = _whitening(covariance[:di, :di], ridge.images, squares[:di])
     white_captions = _whitening(covariance[di:, di:], ridge.captions, squares[di:])
     cross = white_images @ covariance[:di, di:] @ white_captions.T
-    # Singular vectors of the smaller side by its Gram matrix, those of the other side from these.
+    # Singular vectors: for the smaller side from its Gram matrix, for the other side from these.
     flip = di > dc
     cross = cross.T if flip else cross
     values, left = np.linalg.eigh(cross @ cross.T)
@@ -136,8 +136,8 @@ def _fit(
 def _whitening(covariance: np.ndarray, ridge: float, squares: np.ndarray) -> np.ndarray:
     """Inverse Cholesky factor W of a covariance with its ridge: W (C + ridge) Wᵀ is the identity.
 
-    The ridge is relative to the mean variance, and no less than the rounding error of the squares,
-    all of which may lie along one direction; so vectors far from 0 have a factor, too.
+    The ridge is relative to the mean variance, and at least the rounding error of the squares, all
+    of which may lie along one direction; so the factor also exists for vectors far from 0.
     """
     added = max(ridge * np.trace(covariance) / len(covariance), _SMALLEST * squares.sum()) or 1.0
     return np.linalg.inv(np.linalg.cholesky(covariance + added * np.eye(len(covariance))))

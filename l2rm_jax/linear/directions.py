@@ -1,4 +1,4 @@
-"""Leading eigenvectors of a large symmetric matrix, given only products with it."""
+"""Leading eigenvectors of a large symmetric matrix that is given only by its products."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ def leading_directions(
     """Approximate the eigenvectors of the largest eigenvalues, by orthogonal iteration.
 
     The number of iterations is fixed, so eigenvectors whose eigenvalues are nearly equal may still
-    be mixed with each other. Vectors are only projected to the space that they span, for which the
+    be mixed with each other. Callers only project to the space that they span, for which the
     mixture makes no difference.
 
     Args:

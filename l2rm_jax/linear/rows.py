@@ -12,22 +12,22 @@ _ROUNDED = 128  # sizes of blocks are multiples of it
 
 @runtime_checkable
 class Rows(Protocol):
-    """Anything that arrays of row numbers index as they do a float array `[rows, dimensions]`.
+    """Protocol of a float array `[rows, dimensions]` that is indexed by arrays of row numbers.
 
-    NumPy arrays and memory-mapped files are `Rows`. So are objects that compute the rows that are
-    asked for, as word counts times a matrix.
+    NumPy arrays and memory-mapped files are `Rows`. So are objects that compute requested rows, for
+    example word counts times a matrix.
     """
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of rows, and of dimensions of each."""
+        """Number of rows and of dimensions."""
 
     def __getitem__(self, rows: Int[np.ndarray, " n"]) -> Float[np.ndarray, "n dimensions"]:
-        """Return these rows, in this order; a row may be asked for twice."""
+        """Return these rows in this order; rows may be repeated."""
 
 
 class TakenRows:
-    """A selection of the rows of other `Rows`; nothing is read before it is indexed."""
+    """Selection of rows of other `Rows`; rows are read only when it is indexed."""
 
     def __init__(self, vectors: Rows, rows: Int[np.ndarray, " taken"]):
         self._vectors, self._rows = vectors, rows
@@ -49,15 +49,15 @@ def padded_blocks(
 ) -> Iterator[tuple[Int[np.ndarray, " size"], int]]:
     """Iterate over blocks of equal size, so that a compiled program sees one shape.
 
-    The size is that of all rows, rounded up to the next multiple of 128, so that folds of similar
+    The size is the number of rows, rounded up to the next multiple of 128, so that folds of similar
     size share their compiled programs; or `most`, if that is less.
 
     Args:
       rows: the rows; may be none.
-      most: rows of a block, at most; None: all.
+      most: maximum number of rows per block; None: all.
 
     Yields:
-      The block, and how many of its rows count. The last block is filled up with its last row.
+      The block, and the number of its valid rows. The last block is filled up with its last row.
     """
     size = -(-len(rows) // _ROUNDED) * _ROUNDED
     size = size if most is None else min(most, size)

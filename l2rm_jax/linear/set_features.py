@@ -3,7 +3,7 @@
 The vector holds the mean, the standard deviation and the maximum over the set; the means of the
 four quadrants, if the regions are the cells of a square grid; and the shares of 256 visual words,
 which are clusters of all regions. These numbers are standardised and rotated to the 400 leading
-principal components. The captions' side plays no part in it.
+principal components. The vectors of one modality do not depend on the other.
 
 References:
     Csurka et al., Visual Categorization with Bags of Keypoints, ECCV workshop 2004.
@@ -27,8 +27,8 @@ DIMENSIONS = 400
 VISUAL_WORDS = 256
 SOFTNESS = 0.15  # of the counts of visual words, relative to the squared distance to the nearest
 _BLOCK = 256  # sets
-_FIT_SETS = 10_000  # statistics come from a sample of at most so many sets
-_FIT_VECTORS = 32_768  # and visual words from so many of their vectors
+_FIT_SETS = 10_000  # maximum number of sampled sets for the statistics
+_FIT_VECTORS = 32_768  # number of their vectors for the visual words
 _CLUSTER_STEPS = 15
 
 # Maps rows to their sets [n, R, d], zeros after the end of a set, and the sizes [n] of the sets.
@@ -36,7 +36,7 @@ ReadSets = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 class Pooling(NamedTuple):
-    """What turns a set into a vector."""
+    """Fitted parameters that turn a set into a vector."""
 
     words: Float32[np.ndarray, "words d"]
     width: Float32[np.ndarray, ""]  # squared distance by which the share of a word falls by e
@@ -52,7 +52,7 @@ def set_rows(read: ReadSets, count: int) -> tuple[Pooling, Float32[np.ndarray, "
       count: number of sets; rows 0 to count - 1.
 
     Returns:
-      What was fitted, and the vectors of these sets, in a memory-mapped scratch file.
+      The fitted pooling, and the vectors of these sets, in a memory-mapped scratch file.
     """
     pooling = fit_pooling(read, count)
     shape = (count, pooling.rotation.shape[1])
@@ -70,10 +70,10 @@ def pooled_vectors(
     """Return the vector of each set.
 
     Args:
-      sets: the sets; what stands after the end of a set is ignored.
+      sets: the sets; values after the end of a set are ignored.
       sizes: number of vectors of each set, 1 to R.
-      pooling: what was fitted. If it has means of quadrants, and R is no square as it was there,
-        these means are zeros.
+      pooling: the fitted pooling. If it has means of quadrants, but R is not a square as in the
+        fit, these means are zeros.
     """
     words, width, mean, rotation = pooling
     with_quadrants = len(mean) > pooled_size(sets.shape[2], len(words), with_quadrants=False)
@@ -82,12 +82,12 @@ def pooled_vectors(
 
 
 def pooled_size(d: int, words: int, with_quadrants: bool) -> int:
-    """Return how many numbers `pooled_numbers` gives for sets of vectors of d dimensions."""
+    """Return the size of `pooled_numbers` for sets of d-dimensional vectors."""
     return (7 if with_quadrants else 3) * d + words
 
 
 def may_be_grid(places: int) -> bool:
-    """Whether so many vectors may be the cells of a square grid that has quadrants."""
+    """Whether this number of vectors can be the cells of a square grid with quadrants."""
     side = round(places**0.5)
     return side >= 3 and side * side == places
 
@@ -108,7 +108,7 @@ def fit_pooling(read: ReadSets, count: int) -> Pooling:
     mean = products[0, 1:] / total
     covariance = products[1:, 1:] / total - np.outer(mean, mean)
     variance = np.diag(covariance)
-    # A number that is the same for all sets says nothing; its variance is rounding error.
+    # A number that is the same for all sets has no information; its variance is rounding error.
     scale = np.where(variance > 1e-6 * (1e-12 + mean**2), 1 / np.sqrt(variance.clip(1e-30)), 0)
     correlation = scale[:, None] * covariance * scale
     directions = leading_directions(lambda m: correlation @ m, len(mean), DIMENSIONS)
@@ -121,7 +121,7 @@ def cluster(
 ) -> Float32[np.ndarray, "count d"]:
     """Return the centres of k-means clusters after some steps of Lloyd's algorithm.
 
-    Centres start at random vectors; one that loses all its vectors stays where it is.
+    Centres start at random vectors; a centre that loses all its vectors does not move.
     """
     start = vectors[rng.choice(len(vectors), count, replace=len(vectors) < count)]
     return np.asarray(_lloyd(jnp.asarray(vectors), jnp.asarray(start)))
@@ -130,9 +130,9 @@ def cluster(
 def looks_like_grid(sets: Float[np.ndarray, "n R d"]) -> bool:
     """Whether the R vectors of each set are the cells of a square grid, row by row.
 
-    If they are, a cell is more like the cell one row below, `side` places later, than like the
-    cells `side` - 1 and `side` + 1 places later, which lie askew. In a set without such an order
-    the likeness hardly changes from one distance to the next.
+    If they are, a cell is more similar to the cell one row below, `side` positions later, than to
+    its diagonal neighbours, `side` - 1 and `side` + 1 positions later. In a set without this order,
+    the similarity hardly changes from one distance to the next.
     """
     if len(sets) < 2 or not may_be_grid(sets.shape[1]):
         return False
@@ -150,7 +150,7 @@ def looks_like_grid(sets: Float[np.ndarray, "n R d"]) -> bool:
 def _sample_vectors(
     read: ReadSets, sample: np.ndarray, rng: np.random.Generator
 ) -> tuple[np.ndarray, bool]:
-    """Some vectors of the sampled sets, equally many of each, and whether the sets are grids."""
+    """Sample vectors from the sampled sets, equally many per set; detect whether sets are grids."""
     each = max(1, _FIT_VECTORS // len(sample))
     parts, is_grid = [], True
     for rows, filled in padded_blocks(sample, _BLOCK):
@@ -211,7 +211,7 @@ def pooled_numbers(
 
 
 def _quadrants(sets: Float[Array, "n R d"]) -> list[Float[Array, "n d"]]:
-    """Means of the four quadrants of square grids; a middle row or column counts as the later."""
+    """Means of the quadrants of square grids; a middle row or column belongs to the later one."""
     n, places, d = sets.shape
     side = round(places**0.5)
     grid, half = sets.reshape(n, side, side, d), side // 2

@@ -1,7 +1,7 @@
-"""Few vectors of many dimensions, in the coordinates of the space that they span.
+"""Coordinates of few high-dimensional vectors in the space that they span.
 
-A linear model that is fitted to them lies in that space, so nothing is lost; and its matrices are
-as large as there are vectors.
+A linear model fitted to them lies in that space, so nothing is lost, and the size of its matrices
+is the number of vectors.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from l2rm_jax.linear.rows import Rows
 
 
 class Span(NamedTuple):
-    """Vectors by their coordinates.
+    """Coordinates of vectors, and the basis that they refer to.
 
     Attributes:
       rows: [n, r] coordinates of n vectors.
@@ -26,12 +26,12 @@ class Span(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Dimensions of the span, as a share of all."""
+        """Dimensions of the span, as a share of all dimensions."""
         return 1.0 if self.basis is None else self.basis.shape[1] / len(self.basis)
 
 
 def span(vectors: Rows) -> Span:
-    """Return coordinates of vectors: these themselves, unless they have more dimensions than rows.
+    """Return coordinates of vectors: the vectors themselves, unless dimensions exceed rows.
 
     Args:
       vectors: [n, d].
@@ -44,7 +44,7 @@ def span(vectors: Rows) -> Span:
 
 
 def ridge_in(ridge: Ridge, images: Span, captions: Span) -> Ridge:
-    """Convert a ridge for whole vectors to one that regularises their coordinates equally.
+    """Convert a ridge for whole vectors to an equivalent ridge for their coordinates.
 
     A ridge is a multiple of the mean variance per dimension. The coordinates have the variance of
     the vectors in fewer dimensions, so their mean variance is larger, by one over `Span.share`.
@@ -58,7 +58,7 @@ def ridge_in(ridge: Ridge, images: Span, captions: Span) -> Ridge:
 
 
 def whole(model: Cca, images: Span, captions: Span) -> Cca:
-    """Return a model of coordinates as one of the vectors themselves."""
+    """Convert a model of coordinates to a model of the vectors themselves."""
     (image_mean, image_map), (caption_mean, caption_map) = (
         (mean, matrix) if side.basis is None else (side.basis @ mean, side.basis @ matrix)
         for mean, matrix, side in (

@@ -1,8 +1,8 @@
-"""Vectors of captions that are words: weighted counts, in a few hundred dimensions.
+"""Vectors of captions from weighted word counts, in a few hundred dimensions.
 
-A caption's vector has one entry a word, the square root of its count times the word's inverse
+A caption's vector has one entry per word, the square root of its count times the word's inverse
 document frequency, and unit length. The leading singular directions of all captions reduce it
-(latent semantic analysis). The images play no part in it.
+(latent semantic analysis). It does not depend on the images.
 
 References:
     Deerwester et al., Indexing by Latent Semantic Analysis, JASIS 1990.
@@ -19,11 +19,11 @@ from l2rm_jax.linear.directions import leading_directions
 
 DIMENSIONS = 400
 MIN_CAPTIONS = 4  # a word in fewer captions is left out
-_FIT_CAPTIONS = 100_000  # the directions come from a sample of at most so many captions
+_FIT_CAPTIONS = 100_000  # maximum number of sampled captions for the directions
 
 
 class WordWeights(NamedTuple):
-    """What turns the words of a caption into a vector; row w belongs to word number w."""
+    """Weights that turn the words of a caption into a vector; row w belongs to word number w."""
 
     rarity: Float32[np.ndarray, " words"]  # log of captions per caption with the word; 0: left out
     directions: Float32[np.ndarray, "words dimensions"]
@@ -46,11 +46,11 @@ def word_rows(
     """Fit the vectors to all captions.
 
     Args:
-      tokens: the words of each caption as numbers, 0 or more. Markers that stand in every caption
+      tokens: the words of each caption as numbers, 0 or more. Markers that occur in every caption
         have no weight, as their document frequency is 1.
 
     Returns:
-      What was fitted, and the vectors of these captions. If no word is in at least `MIN_CAPTIONS`
+      The fitted weights, and the captions' vectors. If no word is in at least `MIN_CAPTIONS`
       captions, the vectors are a single column of zeros.
     """
     counts = word_counts(tokens)
@@ -89,7 +89,7 @@ def weighted_counts(
     """Return [captions, words] weighted counts; rows have unit length, or 0 without a known word.
 
     Args:
-      counts: [captions, words] how often each word stands in each caption.
+      counts: [captions, words] number of occurrences of each word in each caption.
       rarity: the inverse document frequency of each word, or 0.
     """
     weights = counts.copy()

@@ -1,7 +1,7 @@
 """Complementary contrastive losses: the softmax over a batch must not pick a negative.
 
 A stored pair may be mismatched, but hardly any other caption of the batch fits the image. These
-losses therefore learn from the negatives alone. For every query they sum, over its negatives, a
+losses therefore learn only from the negatives. For every query they sum, over its negatives, a
 penalty on the probability p that the softmax gives to that negative. The stored pair itself does
 not enter.
 
@@ -64,12 +64,12 @@ def complementary_contrastive(
         ValueError: if ``sims`` is not a square matrix, or ``negatives`` has another shape.
     """
     if sims.ndim != 2 or sims.shape[0] != sims.shape[1]:
-        raise ValueError(f"sims must be a square matrix of stored pairs, found {sims.shape}")
+        raise ValueError(f"sims: found shape {sims.shape}, expected a square matrix of pairs")
     if negatives is None:
         negatives = ~jnp.eye(len(sims), dtype=bool)
     if negatives.shape != sims.shape:
         raise ValueError(
-            f"sims and negatives must have one shape, found {sims.shape} and {negatives.shape}"
+            f"negatives: found shape {negatives.shape}, expected the shape of sims, {sims.shape}"
         )
     total = 0.0
     for scores in (sims, sims.T):  # one query per row: images, then captions
@@ -114,14 +114,14 @@ def refined_labels(
     *,
     warm: bool | Bool[Array, ""],
 ) -> Float[Array, " pairs"]:
-    """CRCL's labels of a step: the stored ones, after the warm-up mixed with the probabilities.
+    """CRCL's labels: the stored labels, mixed with the step's probabilities after the warm-up.
 
     A label below 0.1 becomes 0. It recovers only if a later probability is high enough.
 
     Args:
         stored: stored labels of the pairs, in [0, 1].
         probabilities: `contrastive.pair_probabilities` of the pairs in this step, in [0, 1].
-        warm: whether this is a warm epoch, which takes the stored labels.
+        warm: whether this is a warm epoch, which uses the stored labels.
 
     Returns:
         Labels in [0, 1].

@@ -1,9 +1,9 @@
-"""BiCro's labels: how consistently image and caption of a pair resemble those of a sure pair.
+"""BiCro's labels: agreement of image and caption similarities between a pair and a clean pair.
 
-Images that are similar should have captions that are similar. The surest pairs of a matched batch
-are anchors. Each pair is compared with the anchor whose image is the most similar: the similarity
-of the two captions with that of the two images. The same is done with captions and images swapped.
-The better the two similarities agree, the likelier the pair matches.
+Similar images should have similar captions. The most certain pairs of a matched batch are anchors.
+Each pair is compared with the anchor whose image is the most similar: the similarity of the two
+images should equal the similarity of the two captions. The same is done with captions and images
+swapped. The better the two similarities agree, the likelier the pair matches.
 
 Yang et al., "BiCro: Noisy Correspondence Rectification for Multi-modality Data via Bi-directional
 Cross-modal Similarity Consistency", CVPR 2023, as in its authors' code.
@@ -45,7 +45,7 @@ def matched_labels(
     *,
     smallest: float = SMALLEST_LABEL,
 ) -> Float[Array, " pairs"]:
-    """Labels of the batch that has the anchors; those of the anchors are 1.
+    """Labels of the batch that contains the anchors, whose labels are 1.
 
     Args:
         consistencies: from `consistency`.
@@ -64,13 +64,13 @@ def misplaced_labels(
     *,
     smallest: float = SMALLEST_LABEL,
 ) -> Float[Array, " pairs"]:
-    """`matched_labels` as the authors' code has them: those of other pairs, except the anchors'.
+    """Assign `matched_labels` to the wrong pairs, except anchors, as the authors' code does.
 
-    The first labels of the batch are written, in order, to the pairs that are no anchors.
+    The first labels of the batch are written, in order, to the pairs that are not anchors.
 
     Args:
         consistencies: from `consistency`.
-        rest: rows of the pairs that are no anchors, from `order_by_sureness`.
+        rest: rows of the pairs that are not anchors, from `order_by_sureness`.
         smallest: a label up to this becomes 0.
 
     Returns:
@@ -94,11 +94,11 @@ def order_by_sureness(
 
     Args:
         sims: similarities [images, captions], square.
-        margin: by how much a pair should win, > 0.
+        margin: margin by which a pair should win, > 0.
 
     Returns:
-        Rows of the other pairs, the least sure one first, and of the anchors. Pairs that are
-        equally sure keep their order; in the authors' code they have none.
+        Rows of the other pairs, least certain first, and of the anchors. Ties keep their order; in
+        the authors' code their order is undefined.
 
     Raises:
         ValueError: if ``sims`` is not a square matrix.

@@ -59,13 +59,13 @@ def soft_targets(
     *,
     tau: float,
 ) -> Float[Array, ""]:
-    """Cross entropy with targets that share what a pair's label leaves among the other candidates.
+    """Cross entropy with soft targets: other candidates share one minus the pair's label.
 
     CREAM's loss (Ma et al., TIP 2024): in the row of image i, the target of its own caption is the
-    label y_i, that of another caption j is `(1 - y_i) sims[i, j] / sum_{k != i} sims[i, k]`, or 0
-    where this is below the cutoff; columns alike. As in the authors' code, the gradient flows
-    through the targets of the others too. Their similarities are in [0, 1]; here negative ones
-    count as 0, so that no sum is negative.
+    label y_i, and the target of another caption j is
+    `(1 - y_i) sims[i, j] / sum_{k != i} sims[i, k]`, or 0 below the cutoff. Columns are treated the
+    same way. As in the authors' code, the gradient also flows through these targets. The authors'
+    similarities are in [0, 1]; here negative ones count as 0, so that no sum is negative.
 
     Args:
         sims: similarities [images, captions], square.
@@ -153,7 +153,7 @@ def robust_info_nce(sims: Float[Array, "pairs pairs"], *, tau: float) -> Float[A
 def sigmoid_contrastive(
     sims: Float[Array, "pairs pairs"], *, scale: Float[Array, ""], bias: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """SigLIP's loss (Zhai et al., ICCV 2023, Eq. 1): each image with each caption by itself.
+    """SigLIP's loss (Zhai et al., ICCV 2023, Eq. 1): classify each combination independently.
 
     The sum over all images and captions of the batch of `-log sigmoid(z (scale sim + bias))`, where
     z is 1 for stored pairs and -1 for all others, divided by the number of pairs.
@@ -178,7 +178,7 @@ def sigmoid_contrastive(
 
 def _check_square(sims):
     if sims.ndim != 2 or sims.shape[0] != sims.shape[1]:
-        raise ValueError(f"sims must be a square matrix of stored pairs, found {sims.shape}")
+        raise ValueError(f"sims: found shape {sims.shape}, expected a square matrix of pairs")
 
 
 def _log_probabilities(sims, tau):

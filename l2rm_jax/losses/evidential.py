@@ -86,7 +86,7 @@ def query_losses(
         ValueError: if ``sims`` is not a square matrix.
     """
     if sims.ndim != 2 or sims.shape[0] != sims.shape[1]:
-        raise ValueError(f"sims must be a square matrix of stored pairs, found {sims.shape}")
+        raise ValueError(f"sims: found shape {sims.shape}, expected a square matrix of pairs")
     found = evidence(sims, tau=tau)
     label = jnp.eye(len(sims)) * matched[:, None]
     total = jnp.sum(found, axis=1, keepdims=True) + len(sims)
@@ -119,10 +119,10 @@ def divergence(found: Float[Array, "queries candidates"]) -> Float[Array, " quer
 
 
 def called_matched(sims: Float[Array, "pairs pairs"], *, tau: float) -> Bool[Array, " pairs"]:
-    """Which pairs DECL calls matched: those with the most evidence of both directions in their row.
+    """Call pairs matched if their evidence, summed over both directions, is the largest in the row.
 
     The sum of the evidence and its transpose is symmetric, so that rows and columns agree. The
-    answer depends on the batch.
+    result depends on the batch.
 
     Args:
         sims: similarities [images, captions] in [-1, 1], square, stored pairs on the diagonal.

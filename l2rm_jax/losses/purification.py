@@ -1,4 +1,4 @@
-"""What SPS adds to InfoNCE: two penalties, and labels of images that take over captions.
+"""Losses of SPS: two penalties, and labels of images with captions of other images.
 
 Xie et al., IJCAI 2025, as in its authors' code.
 """
@@ -17,7 +17,7 @@ def symmetry(sims: Float[Array, "pairs pairs"]) -> Float[Array, ""]:
 def structure(
     images: Float[Array, "pairs Di"], captions: Float[Array, "pairs Dc"]
 ) -> Float[Array, ""]:
-    """Mean squared difference between the cosines among images and those among their captions.
+    """Mean squared difference between the cosines among images and among their captions.
 
     Args:
         images, captions: unit vectors.
@@ -28,7 +28,7 @@ def structure(
 def nearest(
     vectors: Float[Array, "queries D"], others: Float[Array, "others D"]
 ) -> tuple[Int[Array, " queries"], Float[Array, " queries"]]:
-    """For each unit vector, the row of the nearest of others, and its cosine."""
+    """Find the nearest vector in `others` for each unit vector: its row and cosine."""
     cosines = vectors @ others.T
     return jnp.argmax(cosines, axis=1), jnp.max(cosines, axis=1)
 

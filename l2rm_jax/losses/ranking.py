@@ -35,7 +35,7 @@ def triplet_hardest(
 
     Args:
         sims: similarities [images, captions], square.
-        margin: by how much a pair must win, >= 0. A vector holds the margin of each pair, used in
+        margin: margin of a win, >= 0. A vector holds the margin of each pair, used in
             its row and in its column. A matrix holds the margin of each image with each caption,
             used in both directions.
 
@@ -54,7 +54,7 @@ def triplet_mean(sims: Float[Array, "pairs pairs"], *, margin: float) -> Float[A
 
     Args:
         sims: similarities [images, captions], square.
-        margin: by how much a pair must win, >= 0.
+        margin: margin of a win, >= 0.
 
     Returns:
         The sum of `per_pair_hinge` over the batch.
@@ -73,7 +73,7 @@ def per_pair_hinge(sims: Float[Array, "pairs pairs"], *, margin: float) -> Float
 
     Args:
         sims: similarities [images, captions], square.
-        margin: by how much a pair must win, >= 0.
+        margin: margin of a win, >= 0.
 
     Returns:
         One loss per pair, >= 0; both directions are added.
@@ -95,7 +95,7 @@ def hardest_k(
     Args:
         sims: similarities [images, captions], square.
         k: number of negatives per direction, >= 1; more than pairs - 1 counts as pairs - 1.
-        margin: by how much a pair must win, >= 0.
+        margin: margin of a win, >= 0.
 
     Returns:
         One loss per pair, >= 0; both directions are added.
@@ -111,13 +111,13 @@ def hardest_k(
 
 
 def smallest(values: Float[Array, " pairs"], share: float) -> Float[Array, ""]:
-    """Sum of a share of the values, the smallest: BiCro's warm-up over per-pair losses.
+    """Sum of the smallest values, up to a share of all: BiCro's warm-up over per-pair losses.
 
     The other values get no gradient.
 
     Args:
         values: one loss per pair.
-        share: part of the pairs that counts, in (0, 1]. Their number is rounded down, but is at
+        share: share of the values to sum, in (0, 1]. Their number is rounded down, but is at
             least 1.
 
     Returns:
@@ -127,14 +127,14 @@ def smallest(values: Float[Array, " pairs"], share: float) -> Float[Array, ""]:
         ValueError: if ``share`` is not in (0, 1].
     """
     if not 0 < share <= 1:
-        raise ValueError(f"share must be in (0, 1], found {share}")
+        raise ValueError(f"share: found {share}, expected a number in (0, 1]")
     return jnp.sum(jnp.sort(values)[: max(int(share * len(values)), 1)])
 
 
 def soft_margin(
     labels: Float[Array, "*shape"], *, margin: float, kind: str = "exponential"
 ) -> Float[Array, "*shape"]:
-    """Margins of pairs by how likely they match (NCR): 0 at label 0, the full margin at label 1.
+    """Margins that grow with the labels (NCR): 0 at label 0, the full margin at label 1.
 
     Args:
         labels: how likely each pair matches, in [0, 1].
@@ -150,13 +150,14 @@ def soft_margin(
 def unviolated_margin(
     sims: Float[Array, "pairs pairs"], *, margin: float
 ) -> Float[Array, " pairs"]:
-    """How much of the margin each pair keeps on average against its negatives.
+    """Mean margin that each pair keeps against its negatives.
 
-    BiCro chooses its anchors by this score, and `prediction` divides it by that of the best pairs.
+    BiCro chooses its anchors by this score, and `prediction` divides it by its mean over the best
+    pairs.
 
     Args:
         sims: similarities [images, captions], square.
-        margin: by how much a pair should win, > 0.
+        margin: margin of a win, > 0.
 
     Returns:
         The margin minus the mean of the two directions' hinges, cut at 0; in [0, margin].
@@ -168,14 +169,14 @@ def unviolated_margin(
 
 
 def prediction(sims: Float[Array, "pairs pairs"], *, margin: float) -> Float[Array, " pairs"]:
-    """Estimate from similarities alone how likely each pair matches (NCR's ``predict``).
+    """Estimate from the similarities how likely each pair matches (NCR's ``predict``).
 
     The estimate depends on the batch: it compares `unviolated_margin` with its mean over the best
     tenth (and one) of the batch.
 
     Args:
         sims: similarities [images, captions], square.
-        margin: by how much a pair should win, > 0.
+        margin: margin of a win, > 0.
 
     Returns:
         One estimate per pair, in [0, 1]; all 0 if no pair keeps any of its margin.
@@ -191,13 +192,13 @@ def prediction(sims: Float[Array, "pairs pairs"], *, margin: float) -> Float[Arr
 def _hinges(sims, margin):
     """Hinges against the other captions (rows) and against the other images (columns)."""
     if sims.ndim != 2 or sims.shape[0] != sims.shape[1]:
-        raise ValueError(f"sims must be a square matrix of stored pairs, found {sims.shape}")
+        raise ValueError(f"sims: found shape {sims.shape}, expected a square matrix of pairs")
     in_row = in_column = margin
     if jnp.ndim(margin):
         if jnp.shape(margin) not in (sims.shape[:1], sims.shape):
             raise ValueError(
-                f"margin must be a number, a vector or a matrix for sims of shape {sims.shape}, "
-                f"found shape {jnp.shape(margin)}"
+                f"margin: found shape {jnp.shape(margin)}, expected a number, a vector or a matrix "
+                f"that fits sims of shape {sims.shape}"
             )
         if jnp.ndim(margin) == 1:
             in_row, in_column = margin[:, None], margin[None, :]

@@ -95,7 +95,7 @@ def _directions(sims, plan, tau):
     """Yield (log softmax of the similarities, log normalised plan, axis): images, then captions."""
     if sims.ndim != 2 or sims.shape != plan.shape:
         raise ValueError(
-            f"sims and plan must be matrices of one shape, found {sims.shape} and {plan.shape}"
+            f"sims, plan: found shapes {sims.shape} and {plan.shape}, expected equal matrices"
         )
     logits = sims / tau
     log_plan = jnp.log(jnp.maximum(plan, _SMALLEST))

@@ -14,13 +14,13 @@ UNIFORMITY_SCALE = 2.0  # factor of the squared distance in the exponent (RCSL E
 def paired_triplet(
     sims: Float[Array, "B B"], paired: Bool[Array, " B"], *, margin: float
 ) -> Float[Array, ""]:
-    """Triplet loss with hardest negatives, over the known pairs alone (RCSL Eq. 5).
+    """Triplet loss with hardest negatives, only over the known pairs (RCSL Eq. 5).
 
     Args:
         sims: similarities [images, captions], square.
         paired: True for the rows of the batch that are known pairs. Other rows neither add a loss
             nor serve as negatives.
-        margin: by how much a pair must win, >= 0.
+        margin: margin of a win, >= 0.
 
     Returns:
         The sum over the known pairs; 0 if there are fewer than two.
@@ -48,14 +48,14 @@ def alignment(cosines: Float[Array, "B B"], paired: Bool[Array, " B"]) -> Float[
 
 
 def uniformity(cosines: Float[Array, "B B"]) -> Float[Array, ""]:
-    """How unevenly the embeddings of one modality are spread (RCSL Eq. 3, one of its two terms).
+    """Uniformity loss of the embeddings of one modality (RCSL Eq. 3, one of its two terms).
 
     Args:
         cosines: cosine of every embedding with every other, B >= 2.
 
     Returns:
-        Log of the mean of exp(-2 distance^2) over pairs of distinct embeddings, in [-8, 0]; the
-        lower, the more even.
+        Log of the mean of exp(-2 distance^2) over pairs of distinct embeddings, in [-8, 0]; lower
+        values mean a more uniform spread.
     """
     size = len(cosines)
     exponents = -UNIFORMITY_SCALE * (2.0 - 2.0 * cosines)

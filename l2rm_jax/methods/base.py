@@ -42,7 +42,7 @@ class TrainState(flax.struct.PyTreeNode):
 
 
 class LossSplit(NamedTuple):
-    """The loss of each pair before an epoch, and what the split made of it.
+    """Loss and posterior of each pair before an epoch, and the side the split puts it on.
 
     Attributes:
       loss: [N] loss of each pair, in the order of the pairs.
@@ -66,8 +66,7 @@ class EpochPlan:
         are exhausted.
       report: numbers to log with the epoch.
       warnings: messages for the user, by the name of the warning (see `l2rm_jax.run.health`).
-      split: how the pairs were split by their losses, to be kept in the work directory; None if
-        they were not.
+      split: the split by losses, which is saved in the work directory; None without one.
       values: numbers of each pair, by the name that `Method.pair_values` gives them: `[N]`, or
         `[n, N]` for n networks. They replace those in `state.own["pairs"]` before the first step.
       once: streams that end when they are exhausted: the later steps of the epoch lack them.
@@ -81,8 +80,8 @@ class EpochPlan:
     once: frozenset[str] = frozenset()
 
 
-# What an epoch begins with: the model as the last epoch left it, the one with the best validation
-# so far, or a fresh one, with a fresh optimiser.
+# The model at the start of an epoch: as the last epoch left it, the best one by validation so far,
+# or a new model with a new optimiser.
 LAST, BEST, FRESH = "last", "best", "fresh"
 
 
@@ -100,32 +99,32 @@ class Method:
       step: `(state, {stream: batch}) -> (state, metrics)`, one update. A pure function, traced
         once per set of shapes.
       fit: `(state, dataset) -> [(state, report), ...]`, runs on the host: fits the model to the
-        training pairs in several ways; a report says how. None for heads that cannot be fitted. A
-        method with steps starts from one of them (see `closed_form`).
-      epochs: number of epochs, if it is not that of the config; of a method in closed form, the
-        number of its fits: each is one epoch.
-      begin: `epoch -> LAST, BEST or FRESH`, what an epoch (counted from 0) begins with. Numbers per
-        pair and the count of steps go on in any case.
+        training pairs in several ways; the report describes each fit. None for heads that cannot
+        be fitted. A method with steps starts from one of these fits (see `closed_form`).
+      epochs: number of epochs if the config does not set it. A method in closed form has one
+        epoch per fit.
+      begin: `epoch -> LAST, BEST or FRESH`, the model that an epoch (counted from 0) starts from.
+        The values per pair and the step count are kept in all three cases.
       pair_values: initial values of the numbers that the state keeps for each training pair, by
         name. They are `[N]` arrays in `state.own["pairs"]` (`[n, N]` for n networks), which a plan
         or a step may replace. Under the name `CALLED_MATCHED`, 1 or 0 says whether the method calls
         the pair matched; an audit of the run shows it.
-      networks: number of networks side by side. If there are several, parameters, statistics,
+      networks: number of networks trained together. If there are several, parameters, statistics,
         optimiser states and `own` have a leading axis over them (see `networks.py`), and the
         similarities of the model are their mean.
-      streams: names of the streams that a step uses after the warm-up, with the number of
-        batches that it takes from each.
+      streams: number of batches that a step takes from each stream after the warm-up, by name.
       losses: for each stream, the name of the metric that reports its loss, and the loss as a
         function of similarities, `[B, B] -> scalar`. The warning `flat_loss` compares the metric
         with the loss of equal similarities: a model whose loss stays there has learned nothing.
       splits: whether its plans after the warm-up split the pairs and report the sizes `matched`
-        and `mismatched`, and where the truth is known `split_precision`; an epoch's row on the
-        screen then has columns for them.
-      moves_mass: whether its steps rematch by transport and report `moved_mass`; this adds a column
-        too.
-      queue_length: images of the stream `mismatched` of which a step has the captions; 0: a batch.
-      warnings: `(report, first) -> {name: message}`, about the metrics of an epoch, beside those of
-        the first epoch that reported them (see `l2rm_jax.run.health`).
+        and `mismatched`, and `split_precision` if the truth is known; the console then shows
+        these columns for each epoch.
+      moves_mass: whether its steps rematch by transport and report `moved_mass`, which adds a
+        column to the console.
+      queue_length: images of the stream `mismatched` that a step matches with its captions; 0: one
+        batch.
+      warnings: `(report, first) -> {name: message}`, warnings about the metrics of an epoch.
+        `first` has each metric of the first epoch that reported it (see `l2rm_jax.run.health`).
     """
 
     init: Callable[[Array, Any], TrainState]
@@ -195,7 +194,7 @@ def mean_vectors(
 def pair_losses(
     model: RetrievalModel, margin: float, state: TrainState, batch: Any
 ) -> Float[Array, " B"]:
-    """Loss of each pair, by which pairs are split: mean hinge over all negatives of its batch."""
+    """Loss by which the pairs are split: each pair's mean hinge over all negatives of its batch."""
     return ranking.per_pair_hinge(evaluate(model, state, batch), margin=margin)
 
 
@@ -220,7 +219,7 @@ def init_state(
       key: the run's PRNG key.
       batch: any batch; only its shapes matter.
       own: initial state of the method itself, a tree of arrays.
-      extra: parameters of the method that the optimiser trains with those of the model, by group.
+      extra: parameters of the method, by group; the optimiser trains them with the model.
     """
     # The axis of the devices exists only inside a mapped function; parameters do not depend on it.
     local = model.clone(axis_name=None)
@@ -244,7 +243,7 @@ def gradient_step(
 ) -> tuple[TrainState, dict]:
     """Take one optimiser step down the gradient of a loss, and count the step.
 
-    Args and the result are those of `descend`.
+    Arguments and result are as for `descend`.
     """
     state, metrics = descend(loss_fn, state, optimiser, axis_name)
     return state.replace(step=state.step + 1), metrics
@@ -253,7 +252,7 @@ def gradient_step(
 def descend(
     loss_fn: Callable, state: TrainState, optimiser: Optimiser, axis_name: str | None
 ) -> tuple[TrainState, dict]:
-    """Update the parameters once; a step may do so several times.
+    """Update the parameters once, without counting a step.
 
     Args:
       loss_fn: `params -> (loss, (batch_stats, metrics))`.
@@ -300,7 +299,7 @@ def plain_step(
     state: TrainState,
     batch: Any,
 ) -> tuple[TrainState, dict]:
-    """A step of one update: `update_on`, and the step is counted."""
+    """Make one update with `update_on`, and count the step."""
     state, metrics = update_on(model, loss, optimiser, state, batch)
     return state.replace(step=state.step + 1), metrics
 
@@ -313,7 +312,7 @@ def update_on(
     batch: Any,
     use: int = DROPOUT_A,
 ) -> tuple[TrainState, dict]:
-    """Update the parameters once with a loss of the train-mode similarities of a batch alone.
+    """Update the parameters once with a loss that depends only on the batch's similarities.
 
     Args:
       model: the model.
@@ -321,7 +320,7 @@ def update_on(
       optimiser: optimiser of the parameters.
       state: state before the update.
       batch: the batch.
-      use: which random numbers dropout takes; each update of a step has its own.
+      use: stream of random numbers for dropout; each update of a step needs a different one.
 
     Returns:
       The new state, and the metrics `loss` and `grad_norm`.

@@ -1,6 +1,6 @@
 """Baselines that trust every pair: triplet loss with hardest negatives, InfoNCE, SigLIP's loss.
 
-On semi-paired data they train on the known pairs alone.
+On semi-paired data they train only on the known pairs.
 """
 
 from collections.abc import Callable

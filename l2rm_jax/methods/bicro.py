@@ -1,16 +1,17 @@
 """BiCro: two networks that split for each other; labels by how well images and captions agree.
 
 Yang et al., "BiCro: Noisy Correspondence Rectification for Multi-modality Data via Bi-directional
-Cross-modal Similarity Consistency", CVPR 2023. The loop is that of `co_teaching.py`.
+Cross-modal Similarity Consistency", CVPR 2023. `co_teaching.py` has the loop.
 
-1. In the warm-up, the mean-negatives triplet loss of the 30% of a batch with the smallest losses.
-2. After it, a beta mixture splits the losses of each network (ours, as for L2RM: it converges, and
-   clips what it scores); the other network trains on the two sides.
-3. The peer gives the labels: the best pairs of a matched batch are anchors, and a pair whose image
-   is as similar to an anchor's image as its caption is to the anchor's caption has a high label.
-4. Each step makes one update on matched pairs, and before it one on mismatched pairs, from
-   `co_teaching.mismatched_epoch` on (the authors: half of the epochs): the triplet loss of the
-   hardest negatives, with a margin that grows with the label.
+1. The warm-up trains the mean-negatives triplet loss on the 30% of each batch with the smallest
+   losses.
+2. Then a beta mixture splits the losses of each network, and the other network trains on the two
+   sides. The fit is the one of L2RM: it runs to convergence and clips the losses that it scores.
+3. The peer sets the labels: the best pairs of a matched batch are anchors. A pair has a high label
+   if its image is as similar to an anchor's image as its caption is to that anchor's caption.
+4. Each step makes one update on matched pairs. From `co_teaching.mismatched_epoch` on (the authors:
+   half of the epochs), an update on mismatched pairs precedes it. The loss is the triplet loss of
+   the hardest negatives, with a margin that grows with the label.
 
 `co_teaching.margins=code` follows the public code, which differs from the paper: labels of the
 matched pairs land on other pairs, and the label of a caption's pair sets the margin in both
@@ -72,7 +73,7 @@ def warmup_loss(sims: Float[Array, "B B"], *, margin: float) -> Float[Array, ""]
 
 
 def labels(model, config, peer: TrainState, batches: dict) -> dict[str, Float[Array, "..."]]:
-    """Labels by the peer of the pairs of each stream, in [0, 1].
+    """Compute the peer's labels for the pairs of each stream, in [0, 1].
 
     `[B]` of the pairs; `[B, B]` of all entries with `co_teaching.margins=code`. Without a matched
     batch there are no anchors, and so no labels.
@@ -97,5 +98,5 @@ def labels(model, config, peer: TrainState, batches: dict) -> dict[str, Float[Ar
 
 
 def _by_column(label: Float[Array, " B"]) -> Float[Array, "B B"]:
-    """Labels of the captions in both directions, as the code has them."""
+    """Use the label of each caption in both directions, as the authors' code does."""
     return jnp.broadcast_to(label[None, :], (len(label), len(label)))

@@ -1,11 +1,11 @@
 """CCA as a method: the head `linear` fitted in closed form, without any gradient.
 
-Each epoch of the run is one ridge (what is added to the variances), and validation keeps the best.
-With `train.draw=posterior`, pairs are weighted by the probability that they are matched, in place
-of being drawn in proportion to it; with `train.draw=rematched`, rematched pairs are added by their
-weights. On semi-paired data it trusts the known pairs alone.
+Each epoch of the run fits with one ridge (a constant added to the variances), and validation keeps
+the best. With `train.draw=posterior`, pairs are weighted by the probability that they are matched;
+with `train.draw=rematched`, rematched pairs are added with their weights. On semi-paired data only
+the known pairs are used.
 
-References: as `crossfit/cca.py`.
+References: as `linear/cca.py`.
 """
 
 from l2rm_jax.errors import ConfigError
@@ -22,7 +22,7 @@ def make_cca(model, config) -> Method:
     """
     if config.model.head != FITTED_HEAD:
         raise ConfigError(
-            f"model.head: {config.model.head!r}, expected {FITTED_HEAD!r} with method=cca",
+            f"model.head: found {config.model.head!r}, expected {FITTED_HEAD!r} with method=cca",
             hint=f"--config.model.head={FITTED_HEAD}",
         )
     optimiser = model_optimiser(config)

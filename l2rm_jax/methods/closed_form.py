@@ -1,8 +1,8 @@
 """The head `linear` fitted to the training pairs in closed form (see `linear/cca.py`).
 
-The method `cca` is this fit alone. Any other method with this head starts from one with more ridge
-than is best by itself: a fit with less has learned the training pairs so closely that gradients of
-the same pairs gain nothing more.
+The method `cca` is only this fit. All other methods start this head from a fit with a larger ridge
+than is best for `cca`: with a smaller ridge the model already fits the training pairs so closely
+that gradient steps on the same pairs no longer improve it.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ from l2rm_jax.methods.base import TrainState
 
 FITTED_HEAD = NEEDED_HEADS["cca"]
 RIDGES = (Ridge(0.1, 0.1), Ridge(0.3, 0.3), Ridge(1, 1), Ridge(3, 1), Ridge(10, 3), Ridge(30, 10))
-START = RIDGES.index(Ridge(3, 1))  # the fit from which other methods train on
+START = RIDGES.index(Ridge(3, 1))  # the fit from which other methods start
 
 
 def fit_states(
@@ -75,17 +75,17 @@ def _weighted_pairs(dataset: PairDataset, weighted: bool) -> tuple[np.ndarray, .
 
 
 def _scale(covariance: Float[np.ndarray, "d d"]) -> np.float32:
-    """What makes the mean variance of the features 1."""
+    """Factor that scales the mean variance of the features to 1."""
     return np.float32(1 / np.sqrt(max(np.trace(covariance) / len(covariance), 1e-12)))
 
 
 def _map(
     matrix: Float[np.ndarray, "d components"], covariance: Float[np.ndarray, "d d"]
 ) -> dict[str, np.ndarray]:
-    """The map of the scaled features; the mean squared length of what it gives is 1.
+    """Map of the scaled features, normalised so that the mean squared length of its outputs is 1.
 
-    So a step of gradient changes the same share of a map whatever the features are. No cosine
-    changes.
+    A gradient step then changes the same share of the map for all kinds of features. Cosines do not
+    change.
     """
     length = np.sqrt(np.sum(matrix * (covariance @ matrix)))
     return {"map": matrix / (_scale(covariance) * max(length, 1e-12))}
@@ -94,7 +94,7 @@ def _map(
 def _statistics(
     vectors: Fitted, mean: Float[np.ndarray, " d"], covariance: Float[np.ndarray, "d d"]
 ) -> dict[str, np.ndarray]:
-    """What makes the features and standardises them, by its name in the head's encoders."""
+    """Arrays that compute and standardise the features, by their names in the head's encoders."""
     fields = vectors.fit._asdict() if vectors.fit else {}
     fields |= {"center": mean, "scale": _scale(covariance)}
     return {f"feature_{name}": np.asarray(value) for name, value in fields.items()}

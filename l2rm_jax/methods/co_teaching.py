@@ -1,15 +1,15 @@
-"""Co-teaching: two networks side by side, each trained on the split that the other one makes.
+"""Co-teaching: train two networks, each on the split that the other one makes.
 
-What NCR, BiCro, SPS and CREAM share. An epoch after the warm-up:
+NCR, BiCro, SPS and CREAM share this loop. An epoch after the warm-up:
 
 1. Both networks score all pairs. A mixture splits each one's losses.
-2. Network a trains on the subsets that b's split makes, b on a's, each with batches of its own. A
+2. Network a trains on the subsets of b's split, and b on those from a, with separate batches. A
    step takes a batch of every subset and updates each network once for each of them.
 
 With `train.networks=1`, one network splits for itself and is its own peer (NCR* of RCL Tab. 4).
 
-A network sees the other as it was before the step. The authors train a for a whole epoch, then b
-against the new a. Only what the other predicts differs by that, which NCR and BiCro take as labels.
+Each network uses its peer as it was before the step. The authors train a for a whole epoch, then b
+with the updated a as its peer. Only the peer's predictions, the labels of NCR and BiCro, differ.
 """
 
 from collections.abc import Callable, Mapping
@@ -48,22 +48,22 @@ Loss = Callable[[Float[Array, "B B"]], Float[Array, ""]]
 
 @dataclass(frozen=True)
 class CoTeaching:
-    """What a method of two networks fills in. Streams have their names without a letter.
+    """Parts that a method of two networks supplies. Stream names have no letter here.
 
     Attributes:
       warmup_loss: loss of the warm-up, which trains on all pairs.
       pair_losses: `(state of one network, batch) -> [B]`, the losses that the mixture splits.
       split: `(losses [N], truth [N]) -> EpochPlan`, a split of one network's losses.
-      subsets: `(plan, weight [N], own weight [N]) -> EpochPlan`: what a network trains on,
-        from its peer's split (by loss or by cross-fitting), the probability of being matched in
-        that split, and the one in its own.
+      subsets: `(plan, weight [N], own weight [N]) -> EpochPlan`: makes a network's streams from
+        its peer's split (by loss or by cross-fitting), the probability of being matched in
+        that split, and the probability in its own split.
       update: `(own state, peer's state, batches by stream) -> (own state, metrics)`: the updates of
         one network in a step. A stream may be missing.
       streams: the streams of a step after the warm-up, as `Method.streams`.
       pair_values: as `Method.pair_values`.
       own: initial numbers that each network keeps in its state, by name.
-      starts: for a stream that not all epochs have, the first epoch after the warm-up.
-      ends: for a stream that ends, the first such epoch without it.
+      starts: first epoch, counted from the end of the warm-up, of each stream that starts late.
+      ends: first epoch, counted likewise, without the stream, for each stream that ends early.
       begin: as `Method.begin`.
       once: as `EpochPlan.once`.
     """
@@ -89,7 +89,7 @@ def make_co_teaching(model, config, optimiser: base.Optimiser, parts: CoTeaching
       model: the model of one network.
       config: config of the run.
       optimiser: optimiser of each network.
-      parts: what the method fills in.
+      parts: the parts that the method supplies.
 
     Raises:
       ConfigError: a field of `config.co_teaching` has a value that is not in `NAMES`, or `split.by`
@@ -118,7 +118,7 @@ def make_co_teaching(model, config, optimiser: base.Optimiser, parts: CoTeaching
         if since < 0:
             pairs = warmup_pairs(config.split.by, dataset)
             return join_plans([EpochPlan({"warmup": pairs})] * networks)
-        if config.split.by == "crossfit":
+        if config.split.by == "judgement":
             plan = split_by_posterior(dataset.posterior, dataset.matched)
             weight = 1 - dataset.posterior
             plans = [parts.subsets(plan, weight, weight)] * networks
@@ -183,9 +183,9 @@ def soft_triplet(config, labels: Float[Array, "..."]) -> Loss:
 
 
 def joined_metrics(updates: Mapping[str, dict]) -> dict:
-    """The metrics of a step, from those of its updates by the name of their stream.
+    """Combine the metrics of a step's updates, which are given by stream name.
 
-    `loss` is the sum of their losses, `grad_norm` that of the first update.
+    `loss` is the sum of the losses, `grad_norm` is taken from the first update.
     """
     first = next(iter(updates.values()), {"grad_norm": np.float32(0)})
     metrics = {
@@ -196,7 +196,7 @@ def joined_metrics(updates: Mapping[str, dict]) -> dict:
 
 
 def _late_streams(parts: CoTeaching, epochs: int) -> dict[str, str]:
-    """A warning about streams that start after the last epoch, which is easily overlooked."""
+    """Warn about streams that start only after the last epoch."""
     late = {
         name: first
         for name, first in parts.starts.items()
@@ -207,15 +207,15 @@ def _late_streams(parts: CoTeaching, epochs: int) -> dict[str, str]:
     starts = ", ".join(f"{name} pairs from epoch {first}" for name, first in late.items())
     return {
         "late_stream": (
-            f"the run trains {starts} after the warm-up on, but has {epochs} such epochs: these "
-            "pairs are never trained on. Set co_teaching.mismatched_epoch, or the epochs of sps or "
-            "cream, with train.epochs"
+            f"the run would train {starts} after the warm-up, but ends after {epochs} of these "
+            "epochs, so these pairs are never trained on. Lower co_teaching.mismatched_epoch (or "
+            "the epochs of sps or cream), or raise train.epochs"
         )
     }
 
 
 def _begun(plan: EpochPlan, parts: CoTeaching, since: int) -> EpochPlan:
-    """The plan without the streams that this epoch, counted from the warm-up's end, lacks."""
+    """Remove the streams that do not run in epoch `since` after the warm-up."""
     streams = {
         name: rows
         for name, rows in plan.streams.items()

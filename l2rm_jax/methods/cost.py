@@ -23,55 +23,8 @@ def cost(params: dict[str, Array], sims: Float[Array, "I J"]) -> Float[Array, "I
     return jax.nn.relu(dense + params["bias"][None])
 
 
-class EvenCost(NamedTuple):
-    """The part of a learned cost that treats all captions alike: `own s + mean m + bias`.
-
-    `s` is the similarity of an image and a caption, and `m` the image's mean similarity with all
-    captions.
-    """
-
-    own: Float[Array, ""]
-    mean: Float[Array, ""]
-    bias: Float[Array, ""]
-
-
-def even_part(params: dict[str, Array]) -> EvenCost:
-    """Return the part of a learned cost that treats all captions alike.
-
-    Captions take random positions in a batch, so this part alone carries over to other sets of
-    captions. Its kernel `a I + b 11^T` is that of all orders of the captions in the mean.
-    """
-    kernel, size = params["kernel"], len(params["bias"])
-    other = (jnp.sum(kernel) - jnp.trace(kernel)) / max(1, size * (size - 1))
-    return EvenCost(jnp.trace(kernel) / size - other, other * size, jnp.mean(params["bias"]))
-
-
-def resize_cost(params: dict[str, Array], size: int) -> dict[str, Array]:
-    """Adapt a learned cost to batches of `size` captions.
-
-    Only the part that treats all captions alike carries over. At the same size the parameters are
-    returned as they are.
-    """
-    if len(params["bias"]) == size:
-        return {"kernel": params["kernel"], "bias": params["bias"]}
-    even = even_part(params)
-    return {
-        "kernel": even.own * jnp.eye(size) + even.mean / size,
-        "bias": jnp.full((size,), even.bias),
-    }
-
-
-def cost_of_set(params: dict[str, Array], sims: Float[Array, "I J"]) -> Float[Array, "I J"]:
-    """Transport cost of a set of captions of any size: `cost` with `resize_cost`.
-
-    The kernel, which has the square of the set's size, is not made.
-    """
-    even = even_part(params)
-    return jax.nn.relu(even.own * sims + even.mean * jnp.mean(sims, 1, keepdims=True) + even.bias)
-
-
 class Reserved(NamedTuple):
-    """Matched pairs that stay whole in a reconstructed batch.
+    """Matched pairs that keep their images in a reconstructed batch.
 
     Attributes:
       index: `[K]`, distinct positions in the matched batch.
@@ -97,8 +50,8 @@ def cost_loss(
     """Loss of the learned cost: `<pi_sup, cost>` of a reconstructed batch (L2RM Eq. 6).
 
     A reconstructed batch replaces most images of matched pairs by images of mismatched pairs. The
-    supervision `pi_sup` is 1 at each reserved pair and 0 elsewhere. An image's costs depend on its
-    own row of similarities alone, so replaced images do not enter the loss, and only the K rows of
+    supervision `pi_sup` is 1 at each reserved pair and 0 elsewhere. An image's costs depend only on
+    its own row of similarities, so replaced images do not enter the loss, and only the K rows of
     `reserved` are needed.
 
     Args:
@@ -111,7 +64,7 @@ def cost_loss(
 
 
 def cost_statistics(values: Float[Array, "I J"]) -> dict[str, Array]:
-    """Statistics of the costs that show a collapse to 0 everywhere, where their loss is least.
+    """Statistics that reveal a collapse of all costs to 0, the minimum of their loss.
 
     `cost_mean` is the mean of all costs, which may drift: a constant does not change the plan.
     `cost_spread` is the standard deviation over captions, averaged over images. `cost_zero` is the

@@ -1,10 +1,10 @@
-"""CRCL: labels of the pairs in memory, which weigh two losses; the network starts anew, they stay.
+"""CRCL: per-pair labels weight two losses and survive each re-initialisation of the network.
 
 Qin et al., "Cross-modal Active Complementary Learning with Self-refining Correspondence", NeurIPS
 2023, as in its authors' code. One network, no split. Each pair keeps a label in [0, 1], at first 1:
 
 1. A step takes one batch of all pairs and makes one update of the active complementary loss: the
-   label weighs InfoNCE against a loss of the negatives alone.
+   label weighs InfoNCE against a loss that uses only the negatives.
 2. After the warm-up epochs of a schedule, a label becomes 0.8 of itself and 0.2 of the probability
    that the step gives the pair, and 0 if that is below 0.1. In the last warm-up epoch of the first
    schedule, it becomes that probability.
@@ -41,12 +41,12 @@ def make(model, config) -> Method:
     lengths = [warmup + epochs for epochs in (*config.crcl.schedules, config.train.epochs)]
     if min(config.crcl.schedules, default=1) < 1:
         raise ConfigError(
-            f"crcl.schedules: {tuple(config.crcl.schedules)}, expected numbers of epochs, 1 or more"
+            f"crcl.schedules: found {tuple(config.crcl.schedules)}, expected epoch counts >= 1"
         )
     if config.optim.schedule == base.COSINE:
         raise ConfigError(
-            f"optim.schedule: {base.COSINE!r}, expected {base.STEP!r} with crcl, whose schedules "
-            "have several lengths"
+            f"optim.schedule: found {base.COSINE!r}, expected {base.STEP!r} with method=crcl, "
+            "whose schedules differ in length"
         )
     starts = (0, *itertools.accumulate(lengths[:-1]))
     optimiser = base.model_optimiser(config, starts)
@@ -67,7 +67,7 @@ def make(model, config) -> Method:
             labels = complementary.refined_labels(stored, probability, warm=since < warmup)
             active, negative = complementary.active_complementary(sims, labels, tau=tau)
             loss = active + complementary.NEGATIVE_WEIGHT * negative
-            # The first labels that are not 1 are what the first warm-up has learned.
+            # The probabilities after the first warm-up are the first labels other than 1.
             kept = jnp.where(state.epoch == warmup - 1, probability, labels)
             metrics = {"loss": loss, "loss_active": active, "loss_negative": negative}
             return loss, (stats, {**metrics, "mean_label": jnp.mean(labels), LABEL: kept})

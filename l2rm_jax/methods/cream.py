@@ -1,14 +1,14 @@
 """CREAM: two networks that agree on a split into clean, hard and noisy pairs.
 
-Ma et al., TIP 2024, as in its authors' code. The loop is that of `co_teaching.py`.
+Ma et al., TIP 2024, as in its authors' code. `co_teaching.py` has the loop.
 
-1. The warm-up trains InfoNCE on all pairs. The best model of the warm-up by validation goes on (by
-   rSum; the authors ask that all recalls rise too).
-2. A Gaussian mixture splits the InfoNCE losses of each network. Pairs that both call matched are
-   clean, those that neither does are noisy, the others are hard. Both networks train on the same
+1. The warm-up trains InfoNCE on all pairs. Training continues from the warm-up model with the best
+   validation rSum (the authors also require every recall to rise).
+2. A Gaussian mixture splits the InfoNCE losses of each network. A pair is clean if both networks
+   call it matched, noisy if neither does, and hard otherwise. Both networks train on the same
    subsets, with one update for each:
-   - clean: label w + (1 - w) q, where w is the probability of being matched by the other
-     network and q what the network itself predicts;
+   - clean: label w + (1 - w) q, where w is the peer's probability that the pair is matched and
+     q the network's own prediction;
    - hard, from `cream.hard_epoch` on, once over the subset in an epoch: the same with the mean of
      both probabilities;
    - noisy, from `cream.noisy_epoch` on: the mean prediction of both networks.
@@ -16,8 +16,8 @@ Ma et al., TIP 2024, as in its authors' code. The loop is that of `co_teaching.p
    weighted by the sizes of the subsets. Clean pairs share nothing before `cream.hard_epoch`; where
    more than 0.85 of all pairs are clean, clean and hard ones share everything.
 
-When the hard pairs of an epoch are used up, the authors go on predicting their last batch for the
-cutoff. Here its last mean label is kept, which differs only by how far the network has moved since.
+When the hard pairs of an epoch are used up, the authors keep predicting the last batch for the
+cutoff. This code keeps the batch's last mean label, which differs only by the updates since then.
 """
 
 from collections.abc import Mapping
@@ -44,8 +44,8 @@ from l2rm_jax.methods.registry import register_method
 from l2rm_jax.methods.split import split_pairs
 
 SUBSETS = ("clean", "hard", "noisy")
-MOSTLY_CLEAN = 0.85  # share of clean pairs above which they share all that their labels leave
-SUBSET, HARD_LABEL = "subset", "hard_label"  # which subset a pair is in; mean label of hard pairs
+MOSTLY_CLEAN = 0.85  # above this share of clean pairs, clean and hard pairs share everything
+SUBSET, HARD_LABEL = "subset", "hard_label"  # the subset of a pair; mean label of hard pairs
 USES = dict(zip(SUBSETS, (base.DROPOUT_A, base.DROPOUT_B, base.DROPOUT_C), strict=True))
 
 
@@ -99,7 +99,7 @@ register_method("cream", make)
 def labels_of(
     model, tau: float, own: TrainState, peer: TrainState, batches: Mapping
 ) -> dict[str, Float[Array, " B"]]:
-    """The labels of each batch, by subset; of batches whose pairs are only seen too."""
+    """Labels of each batch, by subset, including batches that are scored but not trained on."""
     labels = {}
     for name in ("clean", "hard"):
         if name in batches:
@@ -115,7 +115,7 @@ def labels_of(
 
 
 def subset_sizes(state: TrainState) -> dict[str, Float[Array, ""]]:
-    """How many of all training pairs are in each subset."""
+    """Count the training pairs in each subset."""
     subset = state.own["pairs"][SUBSET]
     return {name: jnp.sum(subset == n, dtype=jnp.float32) for n, name in enumerate(SUBSETS)}
 
@@ -126,7 +126,7 @@ def cutoffs(
     since: Array,
     hard_epoch: int,
 ) -> dict[str, Float[Array, ""]]:
-    """The smallest target that another candidate may have, for each subset.
+    """Smallest target that another candidate may have, for each subset.
 
     Args:
       means: mean label of the batch of each subset; one may be missing.
@@ -146,14 +146,14 @@ def cutoffs(
 
 
 def subsets(one: np.ndarray, other: np.ndarray) -> dict[str, np.ndarray]:
-    """Which pairs are in each subset, `[N]`, by what both networks say, `[N]`."""
+    """Assign the pairs to subsets, `[N]` each, from the decisions of both networks, `[N]`."""
     called = [mixture.above_threshold(weight) for weight in (one, other)]
     clean, noisy = called[0] & called[1], ~called[0] & ~called[1]
     return {"clean": clean, "hard": called[0] ^ called[1], "noisy": noisy}
 
 
 def _subsets(plan: EpochPlan, weight: np.ndarray, own: np.ndarray) -> EpochPlan:
-    """The plan of a split, with the subsets of both networks, and the weights of the labels."""
+    """Add the subsets of both networks and the label weights to the plan of a split."""
     members = subsets(own, weight)
     rows = {name: np.flatnonzero(member) for name, member in members.items()}
     streams = {name: rows[name] for name in SUBSETS if len(rows[name])}

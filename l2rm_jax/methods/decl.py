@@ -1,4 +1,4 @@
-"""DECL: evidence for each pair, the mismatched pairs trained to have none.
+"""DECL: turn similarities into evidence, and train mismatched pairs to have none.
 
 Qin et al., "Deep Evidential Learning with Noisy Correspondence for Cross-modal Retrieval", ACM MM
 2022, as in its authors' code. One network, no mixture. An epoch:
@@ -25,7 +25,7 @@ from l2rm_jax.methods.registry import register_method
 from l2rm_jax.methods.split import SPLITS, call_matched, plan_sides, warmup_pairs
 
 FEWEST_NEGATIVES = 5
-NEGATIVES_PER_STEP = 0.025  # by how much the number of negatives falls in a step
+NEGATIVES_PER_STEP = 0.025  # decrease of the number of negatives per step
 
 
 def make(model, config) -> Method:
@@ -42,7 +42,7 @@ def make(model, config) -> Method:
         if epoch < config.train.warmup_epochs:
             return EpochPlan({"pairs": warmup_pairs(config.split.by, dataset)})
         everything = np.arange(len(dataset))
-        if config.split.by == "crossfit":
+        if config.split.by == "judgement":
             probability = dataset.posterior
             called = call_matched(probability)
         else:
@@ -74,7 +74,7 @@ register_method("decl", make)
 
 
 def negatives(step: Int[Array, ""], batch_size: int) -> Int[Array, ""]:
-    """Number of hardest negatives of a step; steps count from 1, those of the warm-up included."""
+    """Number of hardest negatives in a step; steps count from 1 and include the warm-up."""
     fallen = jnp.floor(batch_size - NEGATIVES_PER_STEP * step.astype(jnp.float32)).astype(jnp.int32)
     return jnp.maximum(fallen, FEWEST_NEGATIVES)
 

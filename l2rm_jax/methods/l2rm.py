@@ -81,7 +81,7 @@ def make(model, config) -> Method:
         return split(config.split.by, dataset, lambda: score_pairs(score))
 
     def step(state: TrainState, batch: dict, reserved: Reserved | None = None):
-        """One update. If given, `reserved` replaces the random draw of pairs for the cost."""
+        """Make one update. If given, `reserved` replaces the random draw of pairs for the cost."""
         if "warmup" in batch:
             return base.plain_step(model, warmup_loss, optimiser, state, batch["warmup"])
         if "matched" in batch and settings.cost == "learned":
@@ -156,7 +156,7 @@ def _score_replicated(model, state: TrainState, images, regions, captions) -> Fl
 def _loss(model, config, rematch_loss: Callable, state: TrainState, batch: dict, params):
     """Triplet loss of the matched pairs plus rematching loss of the mismatched pairs (Eq. 11).
 
-    A missing stream contributes nothing; a stream is missing if the split put no pair into it.
+    A stream is missing if the split put no pair into it; it then adds nothing to the loss.
     """
     stats, loss, metrics = state.batch_stats, 0.0, {}
     if "matched" in batch:
@@ -224,7 +224,7 @@ def rematch(
 def share_of_batch(captions: int) -> float:
     """Share of the mass to transport, by the number of captions in a batch; always below 1.
 
-    The more captions a batch has, the likelier an image meets a caption that fits it. L2RM
+    With more captions in a batch, an image is likelier to meet one that fits it. L2RM
     (suppl. D.2) uses 0.05, 0.1 and 0.2 for batches of 64, 128 and 256. This function gives 0.05,
     0.10 and 0.19 for these sizes, 0.34 for 512 and 0.57 for 1024.
     """
@@ -247,10 +247,10 @@ def _cosines(model, variables, batch, key) -> Float[Array, "Q B"]:
 
 
 def _mask(name: str, image_index: Array, pair_index: Array, axis_name: str | None):
-    """Which images may be rematched with which captions, `[Q, B]`; None allows all.
+    """Mask of the allowed rematches of images and captions, `[Q, B]`; None allows all.
 
-    The first B images are stored with the B captions, in this order; older images of the queue
-    follow. "diagonal" forbids each pair itself, "same_image" every caption of an image.
+    The first B images are paired with the B captions in the same order; older images of the queue
+    follow. "diagonal" forbids an image's stored caption, "same_image" all captions of the image.
     """
     if name == "none":
         return None

@@ -3,9 +3,9 @@
 Radford et al., "Learning Transferable Visual Models From Natural Language Supervision", ICML 2021,
 section 2.3; Zhai et al., "Sigmoid Loss for Language Image Pre-Training", ICCV 2023, Algorithm 1.
 
-`baseline` registers both. The parameters are the group `loss`, beside those of the model, and are
-kept in its checkpoints. A run that begins at the cosines of a CLIP or SigLIP begins with its scale
-too (`run/pretrained.py`).
+`baseline` registers both. The parameters form the group `loss` next to the model's groups, and are
+saved in its checkpoints. A run that starts from the cosines of a CLIP or SigLIP also starts from
+its scale (`run/pretrained.py`).
 """
 
 import math
@@ -40,7 +40,7 @@ def make_info_nce(model: Any, config: Any) -> Method:
 
 
 def make_sigmoid(model: Any, config: Any) -> Method:
-    """SigLIP's loss: each image with each caption by itself, in all epochs."""
+    """SigLIP's loss: classify each image-caption combination independently, in all epochs."""
 
     def loss(sims: Array, learned: dict[str, Array]) -> Array:
         return sigmoid_contrastive(sims, scale=_scale(learned), bias=learned["bias"])
@@ -50,12 +50,12 @@ def make_sigmoid(model: Any, config: Any) -> Method:
 
 
 def _scale(learned: dict[str, Array], most: float = np.inf) -> Float[Array, ""]:
-    """The scale, at most `most`; its gradient is that of the exponential, at the limit too."""
+    """Scale, at most `most`, with the gradient of the exponential even at the limit."""
     return jnp.exp(_limited(learned, most)["log_scale"])
 
 
 def _limited(learned: dict[str, Array], most: float) -> dict[str, Array]:
-    """The learned numbers with the scale at its limit if it is beyond."""
+    """Clip the scale among the learned numbers to its limit."""
     excess = jnp.maximum(learned["log_scale"] - math.log(most), 0.0)
     return {**learned, "log_scale": learned["log_scale"] - jax.lax.stop_gradient(excess)}
 

@@ -35,7 +35,7 @@ def hub_penalties(
     *,
     chunk: int = CHUNK,
 ) -> tuple[Float[jax.Array, " n"], Float[jax.Array, " m"]]:
-    """Penalties that keep a hub, a vector near to everything, from being everyone's nearest.
+    """Penalties that keep a hub, a vector close to many others, from being nearest to all of them.
 
     They are the dual potentials, times -tau, of entropic transport between all queries and all
     keys, with equal weights on each side and the negative dot product as cost. With the penalties

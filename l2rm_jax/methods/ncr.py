@@ -1,14 +1,14 @@
-"""NCR: two networks that split for each other, with a margin for each pair that fits its label.
+"""NCR: two networks split the pairs for each other; each pair's margin grows with its label.
 
-Huang et al., "Learning with Noisy Correspondence for Cross-modal Matching", NeurIPS 2021. The loop
-is that of `co_teaching.py`. An epoch after the warm-up:
+Huang et al., "Learning with Noisy Correspondence for Cross-modal Matching", NeurIPS 2021.
+`co_teaching.py` has the loop. An epoch after the warm-up:
 
-1. A Gaussian mixture splits the losses of each network; the other trains on the two sides.
-2. Matched pairs have the label w + (1 - w) p: w is the probability of being matched, p what the
-   network itself predicts for the pair. The triplet loss of the hardest negatives has a margin that
-   grows with the label. One update.
-3. From `co_teaching.mismatched_epoch` on (the authors: half of the epochs), mismatched pairs too,
-   with the mean prediction of both networks as label. A second update.
+1. A Gaussian mixture splits the losses of each network; the other network trains on the two sides.
+2. Matched pairs have the label w + (1 - w) p, where w is the probability of being matched and p the
+   network's own prediction for the pair. One update minimises the triplet loss of the hardest
+   negatives, with a margin that grows with the label.
+3. From `co_teaching.mismatched_epoch` on (the authors: half of the epochs), a second update trains
+   mismatched pairs, with the mean prediction of both networks as label.
 
 `co_teaching.margins=code` follows the public code of November 2023, which differs from the paper:
 every entry of the similarity matrix has its own margin, from the label of its row and the
@@ -88,7 +88,7 @@ def clean_labels(
 
     Args:
       weight: probability of being matched.
-      predicted: what the network predicts for the pair.
+      predicted: the network's own prediction for each pair.
       margins: "paper" or "code".
     """
     if margins == "code":
@@ -97,15 +97,15 @@ def clean_labels(
 
 
 def keep_weight(plan: EpochPlan, weight: np.ndarray, own: np.ndarray) -> EpochPlan:
-    """The plan of a split, with the weights of the labels."""
+    """Add the weights of the labels to the plan of a split."""
     return replace(plan, values={WEIGHT: weight})
 
 
 def predict(model, margin: float, state: TrainState, batch) -> Float[Array, " B"]:
-    """What a network predicts for each pair of a batch, in evaluation mode: 0 to 1."""
+    """Predict in evaluation mode, for each pair of a batch, whether it is matched: 0 to 1."""
     return ranking.prediction(base.evaluate(model, state, batch), margin=margin)
 
 
 def _by_row(label: Float[Array, " B"]) -> Float[Array, "B B"]:
-    """Labels of the images in both directions, as the code has them."""
+    """Use the label of each image in both directions, as the authors' code does."""
     return jnp.broadcast_to(label[:, None], (len(label), len(label)))

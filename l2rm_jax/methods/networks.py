@@ -1,8 +1,8 @@
-"""Networks side by side: one leading axis of everything that a network has of its own.
+"""Train several networks together, stacked along a leading axis.
 
 In the state of n networks, `params`, `batch_stats`, `opt_state` and `own` have a leading axis of n;
-the counts of steps and epochs and the key are single. Streams that a network trains on end with its
-letter: "matched_a", "matched_b".
+the counts of steps and epochs and the key are shared. Stream names end with the letter of the
+network that trains on them: "matched_a", "matched_b".
 """
 
 import functools
@@ -23,17 +23,17 @@ LETTERS = "abcdefgh"
 
 
 def stack(trees: Sequence[Any]) -> Any:
-    """One tree with a new leading axis, of trees with equal shapes."""
+    """Stack trees of equal shapes along a new leading axis."""
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
 def stack_states(states: Sequence[TrainState]) -> TrainState:
-    """The state of several networks, from states of one; counts and key are the first one's."""
+    """Stack the states of single networks; counts and key come from the first state."""
     return states[0].replace(**stack([_parts(state) for state in states]))
 
 
 def network(state: TrainState, n: int | Array) -> TrainState:
-    """The part of network n, as the state of one network; its key is that of the network."""
+    """Extract the state of network n, with the network's own key."""
     own = jax.tree.map(lambda leaf: leaf[n], _parts(state))
     return state.replace(**own, key=jax.random.fold_in(state.key, n))
 
@@ -43,9 +43,9 @@ def over_networks(
 ) -> tuple[TrainState, Any]:
     """Apply `update(state of a network, its inputs) -> (state, outputs)` to each network.
 
-    One network after the other, by a loop that is compiled once (`lax.map`). It takes half the
-    memory of `vmap`, and on a CPU half the time. Networks whose inputs have different structures,
-    as one lacks a stream, are compiled one by one.
+    The networks are updated one after the other in a loop that is compiled once (`lax.map`). It
+    needs half the memory of `vmap`, and half the time on a CPU. If the structures of the inputs
+    differ, because a network lacks a stream, each network is compiled separately.
 
     Args:
       update: pure function; it may communicate between devices.
@@ -53,8 +53,8 @@ def over_networks(
       inputs: the inputs of each network.
 
     Returns:
-      The state with its networks updated, and the outputs: stacked, `[n, ...]`; a list of each
-      network's if their structures differ.
+      The updated state, and the outputs: stacked, `[n, ...]`, or a list with an entry per network
+      if their structures differ.
     """
     count = len(inputs)
 
@@ -85,7 +85,7 @@ def scores_of_networks(score: Callable, networks: int) -> Callable:
 
 
 def mean_metrics(metrics: Any) -> dict[str, Array]:
-    """Mean over the networks of each metric, and each network's own losses and gradient norms.
+    """Average each metric over the networks; add each network's losses and gradient norms.
 
     Args:
       metrics: the outputs of `over_networks`. A network without a stream lacks its metrics.
@@ -109,7 +109,7 @@ def mean_metrics(metrics: Any) -> dict[str, Array]:
 
 
 def of_each_network(streams: Mapping[str, Any], networks: int) -> list[dict[str, Any]]:
-    """What each network has of values by stream name, by names without its letter."""
+    """Split {'loss_a': ..., 'loss_b': ...} into one dict per network, without the suffix."""
     return [
         {
             name.removesuffix(f"_{letter}"): value
@@ -121,7 +121,7 @@ def of_each_network(streams: Mapping[str, Any], networks: int) -> list[dict[str,
 
 
 def by_network(streams: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Values by stream name with the letter of the network: the inverse of `of_each_network`.
+    """Add the letter of the network to each stream name: the inverse of `of_each_network`.
 
     The values of a single network keep their names.
     """
@@ -138,7 +138,7 @@ def by_network(streams: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def longest_first(streams: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The streams with the longest of the first one's kind in front, which an epoch passes over."""
+    """Move the longest stream of the first stream's kind to the front; it sets the epoch length."""
     if not streams:
         return {}
     kind = next(iter(streams)).rpartition("_")[0]
@@ -150,11 +150,11 @@ def longest_first(streams: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def combine_scores(scores: Sequence[Any]) -> Any:
-    """Scores of a model of several networks, from the scores of each.
+    """Combine the scores of several networks into the scores of their ensemble.
 
     Args:
-      scores: of each network an array of similarities, of which the mean is taken; or vectors of
-        images and of captions, which are put side by side so that their product is the mean.
+      scores: per network, either similarities, which are averaged, or vectors of images and of
+        captions, which are concatenated so that their product is the mean.
     """
     if len(scores) == 1:
         return scores[0]
@@ -167,11 +167,11 @@ def combine_scores(scores: Sequence[Any]) -> Any:
 
 
 def side_by_side(method: Method, networks: int) -> Method:
-    """A method for several networks, from a method for one: each trains as if it were alone.
+    """Make a method for several networks from a method for one; each trains independently.
 
-    They differ in their initialisation (but a head that is fitted in closed form), in dropout and
-    in the order of their pairs. Each has its own plan and its own streams. Pairs that a plan draws
-    by the seed of the run are the same for all.
+    They differ in their initialisation (except heads fitted in closed form), in dropout and in the
+    order of their pairs. Each has its own plan and its own streams. If a plan draws pairs with the
+    seed of the run, all networks get the same pairs.
 
     Args:
       method: method of one network, with steps.
@@ -182,7 +182,7 @@ def side_by_side(method: Method, networks: int) -> Method:
         states = [method.init(jax.random.fold_in(key, n), batch) for n in range(networks)]
         return stack_states(states).replace(key=key)
 
-    # A scoring function is compiled for each object, so each must be made once.
+    # A scoring function is compiled once per object, so create each object only once.
     @functools.cache
     def score_of(score: Callable, n: int) -> Callable:
         return lambda state, batch: score(network(state, n), batch)
@@ -209,7 +209,7 @@ def side_by_side(method: Method, networks: int) -> Method:
 
 
 def join_plans(plans: Sequence[EpochPlan]) -> EpochPlan:
-    """The plan of several networks, from the plan of each; numbers of its report are means."""
+    """Merge the plans of several networks; the numbers of the report are means."""
     if len(plans) == 1:
         return plans[0]
     first = plans[0]
@@ -229,7 +229,7 @@ def join_plans(plans: Sequence[EpochPlan]) -> EpochPlan:
 
 
 def same_fit(fit: Callable, networks: int) -> Callable:
-    """A `Method.fit` that gives each of several networks the model fitted for one."""
+    """Make a `Method.fit` that gives every network the same fitted model."""
 
     def fit_all(state: TrainState, dataset: Any) -> list[tuple[TrainState, dict[str, float]]]:
         fits = fit(network(state, 0), dataset)
@@ -242,13 +242,13 @@ def same_fit(fit: Callable, networks: int) -> Callable:
 
 
 def _parts(state: TrainState) -> dict[str, Any]:
-    """All that has the axis of the networks."""
+    """Fields of the state that have the axis of the networks."""
     names = ("params", "batch_stats", "opt_state", "own")
     return {name: getattr(state, name) for name in names}
 
 
 def _mean_split(splits: Sequence[LossSplit]) -> LossSplit:
-    """The mean of the losses and posteriors of several networks, and the side that it gives."""
+    """Average the losses and posteriors of several networks, and split by the mean posterior."""
     loss, posterior = (
         np.mean([getattr(split, name) for split in splits], axis=0)
         for name in ("loss", "mismatched_posterior")

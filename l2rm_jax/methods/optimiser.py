@@ -22,7 +22,7 @@ class Optimiser:
     """AdamW after clipping by the global norm, with a rate that falls by epoch.
 
     Epochs are counted from the latest start: the end of the warm-up (L2RM suppl. Tab. 1, "update
-    learning rate"), or that of each schedule. By default the rate is divided by 10 every
+    learning rate"), or of the warm-up of each schedule. By default the rate is divided by 10 every
     `decay_epochs` epochs, as in the reference code.
 
     Attributes:
@@ -34,11 +34,11 @@ class Optimiser:
       groups: rates of parts of the parameters, relative to the learning rate. A group is the first
         key of a parameter's path; arrays of adapters are the group `ADAPTER` wherever they are.
         With rate 0 a group is frozen: it gets no gradient and has no moments.
-      frozen_epochs: first epochs of the run in which the groups, with their adapters, do not move;
-        their moments run.
-      cosine_epochs: with more than 0, epoch e after a start has the rate times (1 + cos(pi e / n))
-        / 2 for these n epochs, in place of the decay.
-      warmup_steps: the first n updates have a rate that rises linearly to the full one.
+      frozen_epochs: number of epochs at the start of the run in which the groups and their adapters
+        are not updated; their moments still accumulate.
+      cosine_epochs: if n > 0, the rate is not decayed but multiplied by (1 + cos(pi e / n)) / 2 in
+        epoch e after a start, for n epochs.
+      warmup_steps: number of updates over which the rate rises linearly to its full value.
       beta2: decay of the mean of squared gradients.
       epsilon: added to the root of that mean.
     """
@@ -56,7 +56,7 @@ class Optimiser:
     epsilon: float = 1e-8
 
     def split(self, params: Any) -> tuple[Any, Any]:
-        """Parameters that are trained, and those of the frozen groups; `join` undoes it."""
+        """Separate trained parameters from the frozen groups; `join` undoes it."""
         if 0 not in self.groups.values():
             return params, {}
         parts: tuple[dict, dict] = ({}, {})
@@ -65,7 +65,7 @@ class Optimiser:
         return tuple(map(unflatten_dict, parts))
 
     def join(self, trained: Any, frozen: Any) -> Any:
-        """All parameters, from the parts that `split` gives."""
+        """Merge the two parts that `split` returns."""
         if not frozen:
             return trained
         return unflatten_dict({**flatten_dict(trained), **flatten_dict(frozen)})
@@ -93,7 +93,7 @@ class Optimiser:
         return self.learning_rate * 0.1 ** decays.astype(jnp.float32)
 
     def update(self, grads: Any, opt_state: Any, params: Any, epoch: Array) -> tuple[Any, Any]:
-        """Parameters and optimiser state after one update; `grads` are of the trained ones."""
+        """Update parameters and optimiser state; `grads` covers only the trained parameters."""
         params, frozen = self.split(params)
         with jax.numpy_dtype_promotion("standard"):  # Optax takes floats to integer powers
             updates, opt_state = self._chain().update(grads, opt_state, params)
@@ -116,7 +116,7 @@ class Optimiser:
 
 
 def epochs_since(epoch: Int[Array, ""], starts: tuple[int, ...]) -> Int[Array, ""]:
-    """Epochs since the latest of `starts`; not before the first of them."""
+    """Epochs since the latest of `starts`; undefined before the first one."""
     since = epoch - jnp.asarray(starts)
     return jnp.min(jnp.where(since >= 0, since, jnp.iinfo(jnp.int32).max))
 

@@ -1,4 +1,4 @@
-"""Numbers of each training pair that the state keeps: `state.own["pairs"]`, `[N]` by name.
+"""Values that the state keeps for each training pair: `state.own["pairs"]`, `[N]` per name.
 
 A method names them with their initial values in `Method.pair_values`. For n networks they are
 `[n, N]` in the whole state, and `[N]` in the part of one network (see `networks.py`).
@@ -34,7 +34,7 @@ def initial_state(method: Method, key: Array, batch: Any, pairs: int) -> TrainSt
 
 
 def replace_pair_values(state: TrainState, values: Mapping[str, np.ndarray]) -> TrainState:
-    """Replace numbers of all pairs by those of a plan (`EpochPlan.values`)."""
+    """Replace the values of all pairs with the ones of a plan (`EpochPlan.values`)."""
     new = {name: jnp.asarray(value, jnp.float32) for name, value in values.items()}
     return state.replace(own={**state.own, "pairs": {**state.own["pairs"], **new}})
 
@@ -42,7 +42,7 @@ def replace_pair_values(state: TrainState, values: Mapping[str, np.ndarray]) -> 
 def read_pair_values(
     state: TrainState, name: str, batch: Any, axis_name: str | None
 ) -> Float[Array, " B"]:
-    """One of the numbers of each pair of the global batch; NaN for a row that is no stored pair."""
+    """Read one value of each pair in the global batch; NaN for rows that are not stored pairs."""
     rows = parallel.global_rows(batch.pair_index, axis_name)
     return jnp.where(rows >= 0, state.own["pairs"][name][rows], jnp.nan)
 
@@ -50,10 +50,10 @@ def read_pair_values(
 def write_pair_values(
     state: TrainState, name: str, batch: Any, values: Float[Array, " B"], axis_name: str | None
 ) -> TrainState:
-    """Replace one of the numbers of each pair of the global batch, on all devices alike.
+    """Replace one value of each pair in the global batch, identically on all devices.
 
-    Of a pair that is in the batch several times, the largest of `values` (>= 0) is kept. A row that
-    is no stored pair changes nothing.
+    If a pair is in the batch several times, the largest of its `values` (>= 0) is kept. Rows that
+    are not stored pairs are ignored.
     """
     rows, old = parallel.global_rows(batch.pair_index, axis_name), state.own["pairs"][name]
     rows = jnp.where(rows >= 0, rows, len(old))  # out of range

@@ -66,11 +66,11 @@ register_method("rcl", make)
 def _check_numbers(settings, batch_size: int) -> None:
     messages = []
     if not 0 < settings.q <= 1:
-        messages.append(f"rcl.q: {settings.q}, expected more than 0 and at most 1")
+        messages.append(f"rcl.q: found {settings.q}, expected more than 0 and at most 1")
     if not 0 <= settings.negatives < batch_size:
         messages.append(
-            f"rcl.negatives: {settings.negatives}, expected 0 (all) to {batch_size - 1}, the "
-            "number of negatives of an image in a batch"
+            f"rcl.negatives: found {settings.negatives}, expected 0 (all) to {batch_size - 1}, the "
+            "number of negatives per image in a batch"
         )
     if messages:
         raise ConfigError(*messages)

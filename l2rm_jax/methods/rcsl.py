@@ -97,17 +97,17 @@ register_method("rcsl_nc", make_rcsl_nc)
 def _require_known_pairs(protocol: str) -> None:
     if protocol != SEMI_PAIRED:
         raise ConfigError(
-            f"method: rcsl needs known pairs, but mismatch.protocol={protocol} has none; expected "
-            f"{SEMI_PAIRED} with mismatch.paired_images, or method=rcsl_nc, which splits the pairs "
-            "itself"
+            f"method=rcsl requires known pairs, and mismatch.protocol={protocol} has none. Set "
+            f"mismatch.protocol={SEMI_PAIRED} and mismatch.paired_images, or use method=rcsl_nc, "
+            "which splits the pairs itself"
         )
 
 
 def _require_a_loss(rcsl) -> None:
     if not rcsl.paired_loss and not rcsl.regulariser:
         raise ConfigError(
-            "rcsl.paired_loss, rcsl.regulariser: found both off, expected one of them on: the "
-            "learning stage has no other loss"
+            "rcsl.paired_loss, rcsl.regulariser: found False for both, expected True for at least "
+            "one, because the learning stage has no other loss"
         )
 
 
@@ -134,7 +134,7 @@ def _make(model, config, plan) -> Method:
         init=lambda key, batch: base.init_state(model, optimiser, key, batch),
         plan=plan,
         step=step,
-        streams={"mining": 2},  # a batch of pairs as drawn, and one of their pseudo-pairs
+        streams={"mining": 2},  # a batch of drawn pairs and a batch of their pseudo-pairs
         losses={"warmup": ("loss_mining", mining), **learned},
     )
 
@@ -185,7 +185,7 @@ def _loss(
     Stage "mining" is RCSL Eq. 1, "learning" is Eq. 4. The "warmup" of RCSL-NC is Eq. 6 and 8 over
     all pairs.
     """
-    # The only loss of the similarities in the learning stage uses the hardest negatives alone.
+    # The only loss of the similarities in the learning stage uses just the hardest negatives.
     scorer = model.clone(sparse_gradient=stage == "learning")
     (sims, images, captions), updated = scorer.apply(
         {"params": params, "batch_stats": state.batch_stats},
@@ -236,12 +236,12 @@ def _score(model, drawn, mined=None) -> tuple[tuple, Float[Array, "B D"], Float[
     Args:
       model: the model, inside `apply`.
       drawn: images and captions as an epoch combines them.
-      mined: best images and captions for those of `drawn`, if they were searched.
+      mined: best images and captions for the entries of `drawn`, in the mining stage.
 
     Returns:
       A tuple of similarity matrices; unit vectors of the images; unit vectors of the captions.
       Without `mined` there is one matrix, of `drawn`. With `mined` there are the two of RCSL
-      Eq. 7: in rows that are no known pair, the first has the mined images, the second the mined
+      Eq. 7: outside the known pairs, the first has the mined images and the second the mined
       captions.
     """
     images, texts = _encode(model, drawn, train=True)
@@ -258,7 +258,7 @@ def _score(model, drawn, mined=None) -> tuple[tuple, Float[Array, "B D"], Float[
 
 
 def _embeddings(model, images: ImageCode, texts: TextCode):
-    """One unit vector for each image and each caption of the global batch, on all devices.
+    """Unit vectors of the images and captions of the global batch, one each, on all devices.
 
     If the similarity is a product of two vectors, these vectors are returned. For other heads they
     are the global vectors (`sgr`, `saf`), or the mean region and the mean word.

@@ -32,7 +32,8 @@ def register_method(name: str, make: MakeMethod, settings: Mapping[str, Any] | N
     """
     if name in METHODS:
         raise ConfigError(
-            f"register_method: {name!r} of {make.__module__} is taken by {METHODS[name].__module__}"
+            f"register_method: {name!r} of {make.__module__} is already registered by "
+            f"{METHODS[name].__module__}; choose another name"
         )
     register_settings(make, settings or {})
     METHODS[name] = make
@@ -46,7 +47,7 @@ def make_method(model: RetrievalModel, config: Any) -> Method:
     """
     if config.method not in METHODS:
         raise ConfigError(
-            f"method: {config.method!r} is none of {', '.join(METHODS)}",
+            f"method: found {config.method!r}, expected one of {', '.join(METHODS)}",
             hint=nearest_name("method", config.method, METHODS),
         )
     method = METHODS[config.method](model, config)
@@ -56,7 +57,7 @@ def make_method(model: RetrievalModel, config: Any) -> Method:
         method = side_by_side(method, networks)
     if config.model.head != FITTED_HEAD:
         return method
-    weighted = config.train.draw != "even" or config.split.by == "crossfit"
+    weighted = config.train.draw != "even" or config.split.by == "judgement"
     fit = partial(fit_states, weighted=weighted)
     return replace(method, fit=fit if networks == 1 else same_fit(fit, networks))
 
@@ -66,8 +67,8 @@ def _check_networks(name: str, method: Method, networks: int) -> None:
     if method.networks > 1:
         expected = f"0, 1 or {method.networks} for {name}"
     elif method.step is None:
-        expected = f"0 or 1, as {name} has one best model for its data"
+        expected = f"0 or 1, as the fit of {name} has a single solution"
     else:
         expected = f"0 to {len(LETTERS)}"
     if method.networks > 1 or method.step is None or not 0 <= networks <= len(LETTERS):
-        raise ConfigError(f"train.networks: {networks}, expected {expected}")
+        raise ConfigError(f"train.networks: found {networks}, expected {expected}")

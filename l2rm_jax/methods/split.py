@@ -1,21 +1,21 @@
-"""Which pairs count as matched in an epoch: the split of L2RM (Sec. 4.1), and by a judgement."""
+"""Split the pairs into matched and mismatched, by loss (L2RM Sec. 4.1) or by a judgement."""
 
 from collections.abc import Callable
 
 import numpy as np
 
 from l2rm_jax import mixture
+from l2rm_jax.auroc import auroc
 from l2rm_jax.data import PairDataset
+from l2rm_jax.data.pairs import SUSPICIOUS
 from l2rm_jax.errors import DataError
-from l2rm_jax.evaluation.auroc import auroc
 from l2rm_jax.methods.base import EpochPlan, LossSplit
 
-SPLITS = ("loss", "crossfit")  # values of `split.by`
-THRESHOLD = 0.5  # a pair with a higher posterior of being mismatched is called mismatched
-# A split with a smaller share of the pairs on one side is doubtful: no protocol is that uneven.
+SPLITS = ("loss", "judgement")  # values of `split.by`
+# A split with a smaller share of the pairs on one side is unreliable: no protocol is that uneven.
 SMALLEST_SIDE = 0.02
-# Components fitted to losses with one hump are 0.1 to 0.5 summed standard deviations apart, those
-# fitted to two humps more than 0.5.
+# Components fitted to losses with one peak are 0.1 to 0.5 summed standard deviations apart, with
+# two peaks more than 0.5.
 SEPARATION = 0.5
 
 
@@ -24,11 +24,11 @@ def split(by: str, dataset: PairDataset, losses: Callable[[], np.ndarray]) -> Ep
 
     Args:
       by: one of `SPLITS`.
-      dataset: the pairs; with "crossfit", they have a posterior.
-      losses: returns the loss of each pair under the current model; called with "loss" alone.
+      dataset: the pairs; with "judgement", they have a posterior.
+      losses: returns the loss of each pair under the current model; called only for "loss".
 
     Returns:
-      A plan as `split_pairs` and `split_by_posterior` make it.
+      The plan of `split_pairs` or `split_by_posterior`.
     """
     if by == "loss":
         return split_pairs(losses(), dataset.matched)
@@ -36,8 +36,8 @@ def split(by: str, dataset: PairDataset, losses: Callable[[], np.ndarray]) -> Ep
 
 
 def call_matched(mismatched_posterior: np.ndarray) -> np.ndarray:
-    """Which pairs are matched, by their posterior of being mismatched, `[M]`."""
-    return mismatched_posterior <= THRESHOLD
+    """Call pairs matched if their posterior of being mismatched, `[M]`, is at most 0.5."""
+    return mismatched_posterior <= SUSPICIOUS
 
 
 def split_pairs(
@@ -53,12 +53,12 @@ def split_pairs(
       truth: False for pairs known to be mismatched, `[M]`. Used only to report the quality of the
         split. If no entry is False, the truth counts as unknown and no quality is reported.
       fit: fits the mixture.
-      call: tells which pairs are matched from their posteriors of being mismatched.
+      call: calls pairs matched or not, given their posteriors of being mismatched.
 
     Returns:
       A plan with the streams "matched" and "mismatched" (an empty one is left out). The report has
       their sizes, the separation of the mixture's components, and the quality of the split. The
-      warnings say why the split is doubtful. `split` has the losses and posteriors themselves.
+      warnings say why the split is unreliable. `split` has the losses and posteriors.
     """
     fitted = fit(losses)
     probability = fitted.mismatched_posterior(losses)
@@ -86,7 +86,7 @@ def split_by_posterior(probability: np.ndarray, truth: np.ndarray) -> EpochPlan:
 
 
 def plan_sides(called_matched: np.ndarray, probability: np.ndarray, truth: np.ndarray) -> EpochPlan:
-    """The plan of a split that is made; arguments as in `split_quality`, and any truth."""
+    """Make the plan of a given split; arguments as in `split_quality`, but with any truth."""
     streams = {
         "matched": np.flatnonzero(called_matched),
         "mismatched": np.flatnonzero(~called_matched),
@@ -98,10 +98,10 @@ def plan_sides(called_matched: np.ndarray, probability: np.ndarray, truth: np.nd
 
 
 def warmup_pairs(by: str, dataset: PairDataset) -> np.ndarray:
-    """Rows of the pairs that a warm-up trains: all; by a judgement, the matched ones.
+    """Rows of the warm-up's pairs: all of them, or with a judgement only the matched ones.
 
-    A split by loss needs a model, which the warm-up trains. A judgement knows the matched pairs
-    before it, so the model need not learn the mismatched ones.
+    A split by loss needs a model, which the warm-up trains. A judgement exists before the warm-up,
+    so the model never has to see the mismatched pairs.
 
     Raises:
       DataError: the judgement calls no pair matched.
@@ -111,41 +111,42 @@ def warmup_pairs(by: str, dataset: PairDataset) -> np.ndarray:
     matched = np.flatnonzero(call_matched(dataset.posterior))
     if not len(matched):
         raise DataError(
-            f"split.by=crossfit calls none of the {len(dataset)} training pairs matched: the "
-            f"lowest posterior is {dataset.posterior.min():.3f}, expected some of at most "
-            f"{THRESHOLD}. The features may not show what fits; split.by=loss trains on all"
+            f"split.by=judgement: found no matched pair among {len(dataset)} training pairs "
+            f"(lowest posterior {dataset.posterior.min():.3f}), expected some posteriors of at "
+            f"most {SUSPICIOUS}. The features may be too weak to judge the pairs; split.by=loss "
+            "warms up on all pairs"
         )
     return matched
 
 
 def split_warnings(fitted: mixture.Mixture, called_matched: np.ndarray) -> dict[str, str]:
-    """Messages on why a split is doubtful, by the name of the warning."""
+    """Warn if a split is unreliable: messages by the name of the warning."""
     warnings = {}
     share = np.mean(called_matched)
     if not fitted.weights[1]:
         warnings["equal_losses"] = (
             f"all pairs have the loss {fitted.low:.4g} and count as matched: the model does not "
-            "tell pairs apart. Try more train.warmup_epochs or a lower optim.learning_rate"
+            "distinguish pairs. Try more train.warmup_epochs or a lower optim.learning_rate"
         )
     elif min(share, 1 - share) < SMALLEST_SIDE:
         warnings["one_sided_split"] = (
             f"{share:.1%} of the pairs are called matched, {1 - share:.1%} mismatched: the epoch "
             "trains almost only on one kind. If the data have almost no pairs of the other kind, "
-            "this is right; otherwise the losses do not tell the two kinds apart. Try more "
+            "this is right; otherwise the losses do not separate the two kinds. Try more "
             "train.warmup_epochs, or fewer if the model already fits all pairs"
         )
     elif fitted.separation < SEPARATION:
         warnings["overlapping_mixture"] = (
             "the means of the mixture's two components are only "
-            f"{fitted.separation:.2f} times the sum of their standard deviations apart: the losses "
-            "have one hump, and the split cuts through it. Try more train.warmup_epochs, or "
+            f"{fitted.separation:.2f} summed standard deviations apart: the losses have a single "
+            "peak, and the split cuts through it. Try more train.warmup_epochs, or "
             "method=triplet if the data have no mismatched pairs"
         )
     if not fitted.is_consistent:
         warnings["mixture_direction"] = (
             "the lowest losses are likelier under the mixture component with the higher mean, "
-            "which stands for the mismatched pairs: it is doubtful which pairs are mismatched. Try "
-            "more train.warmup_epochs or, with l2rm, another l2rm.warmup_loss"
+            "which represents the mismatched pairs, so the split is unreliable. Try more "
+            "train.warmup_epochs or, with l2rm, another l2rm.warmup_loss"
         )
     return warnings
 

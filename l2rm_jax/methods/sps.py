@@ -1,19 +1,19 @@
-"""SPS: two networks that split for each other, into strictly clean, clean and noisy pairs.
+"""SPS: two networks split the pairs for each other into strictly clean, clean and noisy ones.
 
-Xie et al., IJCAI 2025, as in its authors' code. The loop is that of `co_teaching.py`.
+Xie et al., IJCAI 2025, as in its authors' code. `co_teaching.py` has the loop.
 
-1. The warm-up trains InfoNCE on all pairs. The best model of the warm-up by validation (rSum; the
-   authors ask that no recall is worse) goes on.
+1. The warm-up trains InfoNCE on all pairs. Training continues from the warm-up model with the best
+   validation rSum (the authors also require every recall to stay or rise).
 2. A Gaussian mixture splits the InfoNCE losses of each network. A pair is strictly clean if its
    probability of being matched is above 0.6, clean if above 0.5, else noisy. The other network
    trains on these subsets, with one update for each:
-   - strictly clean: InfoNCE, and two penalties: of similarities that differ between a pair of
-     pairs in its two directions, and of similarities among images that differ from those among
-     their captions;
+   - strictly clean: InfoNCE and two penalties. One penalises, for two pairs, the difference
+     between their two cross similarities; the other the difference between the similarities
+     among images and among their captions;
    - clean, from `sps.clean_epoch` on, once over the subset in an epoch: InfoNCE weighted by labels
      as NCR's, w + (1 - w) p;
-   - noisy, from `sps.noisy_epoch` on: each image takes over the caption of the most similar image
-     of the strictly clean batch; InfoNCE weighted by what the network makes of that pair.
+   - noisy, from `sps.noisy_epoch` on: each image gets the caption of the most similar image in
+     the strictly clean batch; InfoNCE weighted by the network's prediction for that new pair.
 """
 
 from dataclasses import replace
@@ -98,13 +98,13 @@ def take_captions(model, state: TrainState, noisy, strict):
       strict: batch of strictly clean pairs.
 
     Returns:
-      The noisy batch with those captions, and the cosine of each image with the one whose caption
-      it takes, `[B]`.
+      The noisy batch with the new captions, and the cosine of each image with the image that its
+      caption comes from, `[B]`.
     """
     own, others = (base.mean_vectors(model, state, batch)[0] for batch in (noisy, strict))
     rows, cosines = purification.nearest(own, others)
     axis = model.axis_name
-    if axis is not None:  # a device takes the captions of its own images alone
+    if axis is not None:  # a device takes only the captions of its own images
         size = len(noisy.lengths)
         rows = jax.lax.dynamic_slice_in_dim(rows, jax.lax.axis_index(axis) * size, size)
     tokens, lengths = (parallel.global_rows(x, axis)[rows] for x in (strict.tokens, strict.lengths))
@@ -121,7 +121,7 @@ def subsets(weight: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _subsets(plan: EpochPlan, weight: np.ndarray, own: np.ndarray) -> EpochPlan:
-    """The plan of a split, with the three subsets, and the weights of the labels."""
+    """Add the three subsets and the label weights to the plan of a split."""
     streams = {name: rows for name, rows in subsets(weight).items() if len(rows)}
     return replace(plan, streams=streams, values={WEIGHT: weight})
 
@@ -158,7 +158,7 @@ def _update_strict(model, optimiser, tau: float, state: TrainState, batch):
 
 
 def _score(model, batch):
-    """Train-mode similarities, and the mean vectors of the same pass."""
+    """Train-mode similarities and mean vectors, from one forward pass."""
     images = model.encode_images(batch.images, batch.regions, True)
     captions = model.encode_captions(batch.tokens, batch.lengths, True)
     sims = model.similarity_across_devices(images, captions, True)

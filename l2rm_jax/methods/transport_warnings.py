@@ -1,4 +1,4 @@
-"""Warnings of rematching: a cost that tells pairs no longer apart, plans that do not converge."""
+"""Warnings about rematching: a cost that no longer separates pairs, plans that do not converge."""
 
 import math
 from collections.abc import Mapping
@@ -44,9 +44,9 @@ def _spread(
         return None
     learned = "a lower l2rm.cost_learning_rate, l2rm.cost=cosine, or "
     return (
-        f"the transport cost has a spread of {spread:.3g} within a row, and {compared}: all "
-        "captions cost an image the same, so the plan is nearly uniform and rematching teaches "
-        f"nothing. Try {learned if cost == 'learned' else ''}a smaller l2rm.epsilon; if "
+        f"the transport cost varies by only {spread:.3g} within a row ({compared}): all captions "
+        "cost nearly the same, so the plan is almost uniform and rematching has no effect. "
+        f"Try {learned if cost == 'learned' else ''}a smaller l2rm.epsilon; if "
         "the recalls are poor too, more train.warmup_epochs"
     )
 
@@ -56,10 +56,10 @@ def _zero(report: Mapping[str, float], cost: str) -> str | None:
     if share <= MAX_ZERO_SHARE:
         return None
     if cost == "learned":
-        why = "the learned cost has sunk to where it no longer tells pairs apart"
+        why = "the learned cost has collapsed and no longer separates pairs"
         remedy = "a lower l2rm.cost_learning_rate or l2rm.cost=cosine"
     else:
-        why = "images and captions have one embedding"
+        why = "all images and captions have the same embedding"
         remedy = "a lower optim.learning_rate or more train.warmup_epochs"
     return f"{share:.0%} of the transport costs are zero: {why}. Try {remedy}"
 
@@ -69,6 +69,6 @@ def _unconverged(report: Mapping[str, float]) -> str | None:
     if share >= MIN_CONVERGED_SHARE:
         return None
     return (
-        f"transport did not converge in {1 - share:.0%} of the steps: the plans only roughly have "
-        "the mass and the marginals asked for. Try a larger l2rm.epsilon or a smaller l2rm.rho"
+        f"transport did not converge in {1 - share:.0%} of the steps: mass and marginals of the "
+        "plans are only approximate. Try a larger l2rm.epsilon or a smaller l2rm.rho"
     )

@@ -13,7 +13,7 @@ EMBEDDING = "embedding"
 
 
 def with_word_vectors(params: Any, vectors: Float[np.ndarray, "V W"]) -> Any:
-    """The parameters, where words with a vector have it as their embedding.
+    """Replace the embedding of each word that has a given vector.
 
     Args:
       params: parameters of a model, with a leading axis if there are several networks.
@@ -31,13 +31,15 @@ def with_word_vectors(params: Any, vectors: Float[np.ndarray, "V W"]) -> Any:
         found += 1
         if leaf.shape[-1] != vectors.shape[1]:
             raise ConfigError(
-                f"model.word_dim: {leaf.shape[-1]}, expected {vectors.shape[1]}, the size of the "
-                "vectors of data.word_vectors"
+                f"model.word_dim: found {leaf.shape[-1]}, expected {vectors.shape[1]}, the size of "
+                "the vectors in data.word_vectors"
             )
         given = jnp.broadcast_to(vectors, leaf.shape)
         return jnp.where(jnp.isnan(given), leaf, given)
 
     params = jax.tree.map_with_path(replace, params)
     if not found:
-        raise ConfigError("data.word_vectors: the model has no word embeddings, expected none")
+        raise ConfigError(
+            "data.word_vectors requires a model with word embeddings (model.text_encoder=gru)"
+        )
     return params

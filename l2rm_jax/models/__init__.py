@@ -1,8 +1,8 @@
 """Encoders and similarity heads (Flax Linen).
 
 `retrieval` holds the model of a run: an image encoder, a text encoder and a similarity head. Each
-head has a file of its own, which declares what the head needs and registers it; `head` holds their
-base class. `pretrained/` has the transformers that may stand in front of the encoders. To choose
+head has its own file, which declares the head's requirements and registers it; `head` holds their
+base class. `pretrained/` has the transformers that can run in front of the encoders. To choose
 or add a head, read `README.md` in this folder. May import `linear`, `losses`, `ot`, `mixture`,
 `devices`, `config`, `bases` and `errors`.
 """
@@ -34,7 +34,7 @@ from l2rm_jax.models import (  # noqa: F401
 from l2rm_jax.models.head import HEADS, SECTIONS, SimilarityHead, register_head
 from l2rm_jax.models.retrieval import RetrievalModel
 
-WORDS = "gru"  # `model.text_encoder` without a pretrained one
+WORDS = "gru"  # `model.text_encoder` without a pretrained model
 REGIONS = "regions"  # `model.image_encoder` likewise
 STATES = ("all", "vector")
 
@@ -77,7 +77,7 @@ def make_model(
 
 
 def _run_bases(config: Any, bases: Bases) -> Bases:
-    """The bases with the dropout, adapters and crops of the config."""
+    """Set dropout, adapters and crops of the bases from the config."""
     text, image, optim = bases.text, bases.image, config.optim
     if text is not None:
         text = _run_base(config, text, is_frozen=optim.text_rate == 0)
@@ -88,7 +88,7 @@ def _run_bases(config: Any, bases: Bases) -> Bases:
 
 
 def _run_base(config: Any, base: TextBase | ImageBase, is_frozen: bool) -> TextBase | ImageBase:
-    """The base with the dropout and the adapters of the config; no dropout if it is frozen."""
+    """Set dropout and adapters of the base from the config; no dropout if it is frozen."""
     if is_frozen:
         return with_dropout(base, 0.0)
     rate = config.model.base_dropout
@@ -98,10 +98,10 @@ def _run_base(config: Any, base: TextBase | ImageBase, is_frozen: bool) -> TextB
 
 
 def _choices(config: Any) -> dict[str, tuple[str, ...]]:
-    """Fields of `model`, each with the names that it may have.
+    """List the allowed names of each field of `model`.
 
-    A field that the config's head declares may have the names of that head. Any other field may
-    have the names of any head of this package. Heads of plug-ins are left out there: they may need
+    If the config's head declares a field, the field may have the names that this head declares.
+    Any other field may have the names of any head of this package, except plug-ins: they may need
     settings that this config lacks.
     """
     choices: dict[str, tuple[str, ...]] = {}
@@ -123,35 +123,37 @@ def check_word_noise(config: ConfigDict, in_words: bool, bases: Bases | None = N
     """
     noise, base = config.word_noise, None if bases is None else bases.text
     if noise and not in_words:
-        raise ConfigError(f"model.word_noise: {noise}, expected 0: captions are given as vectors")
+        raise ConfigError(
+            f"model.word_noise: found {noise}, expected 0, because the captions are vectors"
+        )
     if noise and base is not None and base.ids is None:
         raise ConfigError(
-            f"model.word_noise: {noise}, expected 0 with model.text_encoder={base.kind}, whose "
-            "tokenizer has no mask token"
+            f"model.word_noise: found {noise}, expected 0 with model.text_encoder={base.kind}, "
+            "whose tokenizer has no mask token"
         )
 
 
 def _check_no_projection(config: Any, bases: Bases) -> None:
-    """Check `model.embed_dim=0`, which takes the states of the bases as they are."""
+    """Check `model.embed_dim=0`, which uses the states of the bases without a projection."""
     model = config.model
     if model.embed_dim:
         return
     if model.text_encoder == WORDS or model.image_encoder == REGIONS:
         raise ConfigError(
-            "model.embed_dim: 0, expected at least 1 without pretrained encoders of both captions "
-            "and images"
+            "model.embed_dim: found 0, expected at least 1, because 0 requires pretrained encoders "
+            "of both captions and images"
         )
     make = HEADS.get(model.head)
     head = None if make is None else make(config)
     if head and type(head).make_encoders.__func__ is not SimilarityHead.make_encoders.__func__:
         raise ConfigError(
-            f"model.embed_dim: 0, expected at least 1 with model.head={model.head}, whose encoders "
-            "have sizes of their own"
+            f"model.embed_dim: found 0, expected at least 1 with model.head={model.head}, which "
+            "has its own encoders"
         )
     if bases.text and bases.image and bases.text.width != bases.image.width:
         raise ConfigError(
-            f"model.embed_dim: 0, expected at least 1, as a state of a caption has "
-            f"{bases.text.width} numbers and one of an image {bases.image.width}"
+            f"model.embed_dim: found 0, expected at least 1, because caption states have "
+            f"{bases.text.width} dimensions and image states {bases.image.width}"
         )
 
 
@@ -163,8 +165,8 @@ def _check_region_mask(config: Any) -> None:
         # the encoder of global vectors would never train its last channels: its batch normalisation
         # has one per position.
         raise ConfigError(
-            f"model.region_mask: {share}, expected 0 with model.head={name}: this head needs all "
-            "regions in training, each in its place; use model.dropout or another head"
+            f"model.region_mask: found {share}, expected 0 with model.head={name}, which needs all "
+            "regions in training and in order; use model.dropout or another head"
         )
 
 

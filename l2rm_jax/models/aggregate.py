@@ -63,10 +63,10 @@ class AggregatedImageEncoder(nn.Module):
 
 
 class AggregatedTextEncoder(nn.Module):
-    """Encoder of token ids `[J, L]`, or of vectors `[J, L, Dt]` in place of words.
+    """Encoder of token ids `[J, L]`, or of vectors `[J, L, Dt]` instead of words.
 
-    Caption lengths are `[J]`. Attributes are those of `WordEncoder`; `vocabulary_size` is 0 where
-    captions are given as vectors.
+    Caption lengths are `[J]`. Attributes are as for `WordEncoder`; `vocabulary_size` is 0 if
+    captions are vectors.
     """
 
     vocabulary_size: int

@@ -60,7 +60,7 @@ def mixture_norms(
     """Norms of `mix_regions(weights, regions)`, computed without these mixtures.
 
     The inner products of the regions (`products`, in full precision) suffice, and intermediate
-    arrays hold R numbers in place of D. A squared norm keeps only half of the digits, so a norm
+    arrays hold R numbers instead of D. A squared norm keeps only half of the digits, so a norm
     below 3e-4 of the sum of its weights, where regions cancel, is raised to that value.
     """
     exact = jax.lax.Precision.HIGHEST
@@ -115,7 +115,7 @@ def region_weights(
     scale the weighted sum of regions to unit length, so a factor per word and image cancels.
 
     Weights lie in [1, e^(2 smoothing)]. With `smoothing` up to 20, neither they nor the squares of
-    their sums overflow, and the epsilon that is added to a norm is negligible beside them. Padded
+    their sums overflow, and the epsilon that is added to a norm is negligible. Padded
     regions have weight 0.
     """
     scores = l2_normalise(jax.nn.leaky_relu(cosines, 0.1) * mask[None, None])
@@ -130,7 +130,7 @@ def shares(mask: Float[Array, "n k"]) -> Float[Array, "n k"]:
 def align_regions(
     weights: Float[Array, "I R C L"], word_weights: Float[Array, "#I C L"]
 ) -> Float[Array, "C I R L"]:
-    """Share out the weight of each word over the regions, in proportion to its attention.
+    """Distribute the weight of each word over the regions, in proportion to its attention.
 
     Args:
       weights: attention of each word over the regions, as `region_weights` returns it.
@@ -143,8 +143,8 @@ def align_regions(
 def alignments(params: dict, images: ImageCode, texts: TextCode) -> Float[Array, "I C N S"]:
     """Unit alignment vectors of each caption with each image: entry 0 is global, then the words.
 
-    They are projected squared differences: `params["overall"]` projects those of the global
-    vectors, `params["local"]` those of each word with the regions that it attends to.
+    They are projected squared differences: `params["overall"]` projects the differences of global
+    vectors, `params["local"]` the differences between each word and the regions it attends to.
     """
     cosines = region_word_cosines(images, texts)
     context = attend_regions(cosines, images.regions, images.mask, texts.mask)

@@ -1,4 +1,4 @@
-"""Size augmentation: training on a part of an image's regions and of a caption's words.
+"""Size augmentation: train on a random subset of the regions and words.
 
 OMIT (section 4.1) trains with both, as VSE-infinity does. The functions are pure: they take one
 sample and its random key.
@@ -11,10 +11,10 @@ from jaxtyping import Array, Bool, Float, Int
 
 from l2rm_jax.bases import PieceIds
 
-# Of the words picked, these shares are masked and replaced; the rest is dropped. OMIT masks 0.1,
+# Shares of the picked words that are masked and replaced; the rest is dropped. OMIT masks 0.1,
 # replaces 0.02 and drops 0.08 of all words.
 MASK_SHARE, REPLACE_SHARE = 0.5, 0.1
-MIN_LENGTH = 7  # tokens, both ends included; shorter captions stay as they are
+MIN_LENGTH = 7  # tokens, both ends included; shorter captions are not changed
 # A masked word gets the index of padding, whose embedding is used nowhere else.
 MASK_TOKEN = 0
 
@@ -48,7 +48,7 @@ def perturb_words(
     vocabulary_size: int,
     ids: PieceIds | None = None,
 ) -> tuple[Int[Array, " L"], Int[Array, ""]]:
-    """Mask, replace or drop random words of a caption; pieces of a word share its fate.
+    """Mask, replace or drop random words of a caption; all pieces of a word are treated equally.
 
     Each word is picked with probability `rate`. Half of the picked words become the mask token, a
     tenth become random words, and the others are dropped. The first and the last token always
@@ -60,8 +60,8 @@ def perturb_words(
       length: number of tokens, 1 to L.
       rate: probability, in (0, 1].
       vocabulary_size: random words are drawn from the indices 0 to `vocabulary_size - 1`.
-      ids: of a pretrained tokenizer, with a mask token of its own; special tokens are never drawn.
-        None for words of a vocabulary, whose mask token is `MASK_TOKEN`.
+      ids: token ids of a pretrained tokenizer with its own mask token; special tokens are never
+        drawn. None for a word vocabulary, whose mask token is `MASK_TOKEN`.
 
     Returns:
       The new tokens, with zeros after the end, and their number.
@@ -90,7 +90,7 @@ def perturb_words(
 
 
 def _is_among(ids: tuple[int, ...], count: int) -> Bool[Array, " count"]:
-    """For each id below `count`, whether it is one of these."""
+    """Mark each id below `count` that is in `ids`."""
     table = np.zeros(count, bool)
     table[list(ids)] = True
     return jnp.asarray(table)

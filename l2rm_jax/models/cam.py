@@ -1,7 +1,7 @@
 """CAM: compare each word with the regions that it attends to (Lee et al., SCAN, ECCV 2018).
 
-Or, in the other direction, each region with the words that it attends to. OMIT compares with CAM,
-in its own form and with a dustbin for partial matching (OMIT Tab. 4).
+In the other direction, it compares each region with the words that it attends to. OMIT compares
+with CAM in its own form and with a dustbin for partial matching (OMIT Tab. 4).
 """
 
 from functools import partial
@@ -38,9 +38,10 @@ class CAM(SimilarityHead):
 
     Attributes:
       matching: "naive" is SCAN. With "partial", words can also attend to the image's mean vector,
-        the dustbin, whose contribution does not count; with "i2t", regions to that of the caption.
+        the dustbin, whose contribution does not count; with "i2t", regions can also attend to the
+        caption's mean vector.
       direction: "t2i", where words attend to regions, or "i2t", where regions attend to words. Both
-        are SCAN's with the mean over what attends ("AVG").
+        are SCAN's, averaged over the attending words or regions ("AVG").
     """
 
     choices: ClassVar = {"matching": MATCHINGS}
@@ -56,11 +57,11 @@ class CAM(SimilarityHead):
         return map_captions(score, (), images, texts, self.chunk, sparse, vectors=False).T
 
     def alignment(self, images: ImageCode, texts: TextCode) -> Float[Array, "P R L"]:
-        """Attention, divided by the number of those that attend; see `SimilarityHead`.
+        """Attention, divided by the number of attending words or regions; see `SimilarityHead`.
 
-        The weights of a pair sum to 1; with `matching="partial"` to less, as dustbins attract some.
-        In the direction "i2t", every region has the same weight, and a word has what the regions
-        give it.
+        The weights of a pair sum to 1, or to less with `matching="partial"`, where dustbins take
+        some. In the direction "i2t", every region has the same weight, and a word's weight is the
+        sum of the attention that it receives.
         """
         align = _align if self.direction == "t2i" else _align_i2t
         return pairwise(partial(align, self._dustbin))((), images, texts)
@@ -126,7 +127,7 @@ def _align(dustbin: bool, _, images: ImageCode, texts: TextCode) -> Float[Array,
 
 
 def _score_i2t(dustbin: bool, _, images: ImageCode, texts: TextCode) -> Float[Array, "C I"]:
-    """As `_score`, where words take the place of regions, and regions that of words."""
+    """Score as `_score` does, with words and regions exchanged."""
     cosines, products = _word_region_cosines(images, texts), region_products(texts.words)
     settings = (dustbin, I2T_SMOOTHING)
     sims = word_similarities(cosines, products, texts.mask, images.mask, *settings)

@@ -1,4 +1,4 @@
-"""CHAN: compare each word with its most similar region alone.
+"""CHAN: compare each word with its most similar region only.
 
 Pan et al., "Fine-Grained Image-Text Matching by Cross-Modal Hard Aligning Network", CVPR 2023, with
 the coding (VHACoding) and the poolings of its published rows, as its public code computes them
@@ -27,10 +27,10 @@ POOLINGS = ("mean", "lse")
 class CHAN(SimilarityHead):
     """Similarity of every image with every caption: words pooled after a hard assignment.
 
-    A word counts with its cosine m to the region that it is most similar to, and only that region
-    gets a gradient. With the pooling "mean" the score is the mean of m over the words, in [-1, 1].
-    With "lse" it is `log sum exp(m / 0.1)`, about 10 m plus the logarithm of the caption's length,
-    neither scaled back nor reduced, as in the code.
+    A word contributes its cosine m to the most similar region, and only that region gets a
+    gradient. With the pooling "mean" the score is the mean of m over the words, in [-1, 1]. With
+    "lse" it is `log sum exp(m / 0.1)`, about 10 m plus the logarithm of the caption's length. As in
+    the authors' code, it is not scaled back, and the logarithm is not subtracted.
 
     Attributes:
       pooling: "mean" (the paper's BERT rows) or "lse" (its GRU rows).
@@ -45,13 +45,13 @@ class CHAN(SimilarityHead):
         return map_captions(score, (), images, texts, self.chunk, sparse, vectors=False).T
 
     def bounded(self, sims: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Cosines as they are; "lse" by the hyperbolic tangent of its tenth."""
+        """Keep cosines; map "lse" scores by the hyperbolic tangent of their tenth."""
         return sims if self.pooling == "mean" else jnp.tanh(TEMPERATURE * sims)
 
     def alignment(self, images: ImageCode, texts: TextCode) -> Float[Array, "P R L"]:
-        """The weight of each word at its region, zero at the others; see `SimilarityHead`.
+        """Weight of each word at its most similar region, zero elsewhere; see `SimilarityHead`.
 
-        Words weigh the same with "mean", and as in the gradient of the score with "lse".
+        With "mean", words weigh the same; with "lse", they weigh as in the gradient of the score.
         """
         return pairwise(partial(_align, self.pooling))((), images, texts)
 
@@ -70,8 +70,8 @@ register_head("chan", lambda config: CHAN(config.model.pooling))
 class AttendingImageEncoder(nn.Module):
     """Encoder of region features `[I, R, Dv]` with region counts `[I]`.
 
-    A linear map, then `RegionAttention`. The code lets regions attend to padding too; here they do
-    not, so that the code of an image does not depend on its batch.
+    A linear map, then `RegionAttention`. In the authors' code, regions also attend to padding; here
+    they do not, so that the encoding of an image does not depend on its batch.
     """
 
     embed_dim: int
@@ -93,7 +93,7 @@ class RegionAttention(nn.Module):
     """`x + attention(norm(x))` with eight heads: `[N, K, D], mask [N, K] -> [N, K, D]`.
 
     The layer norm and the attention are PyTorch's `LayerNorm` and `MultiheadAttention`, without
-    dropout. Where D is not divisible by eight, there are as many heads as both divide by.
+    dropout. If D is not divisible by eight, the number of heads is the largest divisor below eight.
     """
 
     @nn.compact
@@ -123,7 +123,7 @@ def word_maxima(
 def pool_words(
     maxima: Float[Array, "I C L"], word_mask: Float[Array, "C L"], pooling: str
 ) -> Float[Array, "I C"]:
-    """Pool what each word of a caption has, as `CHAN.pooling` says."""
+    """Pool the values of the words of a caption, as `CHAN.pooling` says."""
     is_word = word_mask > 0
     if pooling == "mean":
         return jnp.mean(maxima, axis=2, where=is_word)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 from l2rm_jax.models.encoders import ImageCode, TextCode
 
 CACHE_BYTES = 2**22  # size of a chunk's array on a CPU; measured, the same for any core count
-KEPT = "kept"  # the name of arrays that the backward pass finds stored
+KEPT = "kept"  # the name of arrays that are stored for the backward pass
 
 
 def map_captions(
@@ -30,9 +30,9 @@ def map_captions(
       score: returns arrays with the captions on their first axis.
       chunk: captions per chunk; 0 chooses, see `captions_per_chunk`.
       sparse_gradient: the backward pass recomputes only the pairs whose cotangent is not zero. The
-        result must be one array `[J, I]`, and each score must depend on its own image and caption
-        alone. This saves time if the loss uses few scores; one with hardest negatives uses at most
-        3 J of them.
+        result must be one array `[J, I]`, and each score must depend only on its own image and
+        caption. This saves time if the loss uses few scores; a loss of hardest negatives uses at
+        most 3 J of them.
       vectors: whether `score` makes a vector of the embedding's size for each word and image. If
         not, it makes at most one number for each region, word and image.
     """
@@ -50,13 +50,13 @@ def map_captions(
 
 
 def pairwise(score: Callable) -> Callable:
-    """Apply `score` to pairs: image p with caption p alone.
+    """Apply `score` to pairs only: image p with caption p.
 
     Args:
       score: `score(params, images, texts)`, which returns an array `[J, I, ...]`.
 
     Returns:
-      A function of the same arguments with P images and P captions, which returns `[P, ...]`.
+      A function with the same arguments for P images and P captions, which returns `[P, ...]`.
     """
 
     def score_pair(params, image, text) -> Array:
@@ -66,13 +66,13 @@ def pairwise(score: Callable) -> Callable:
 
 
 def keep_for_backward(x: Array, axis: int, texts: TextCode) -> Array:
-    """Mark `x` as expensive: the backward pass finds it stored and does not recompute it.
+    """Mark `x` as expensive: it is stored for the backward pass, not recomputed.
 
     Mark the result of a matrix product, before cheap operations on it. It is stored at the width of
     the batch, so that chunks of all widths share one array.
 
     Args:
-      axis: where `x` has the words of the captions.
+      axis: axis of `x` that runs over the words of the captions.
     """
     padding = [(0, 0)] * x.ndim
     padding[axis] = (0, max(0, texts.padded_length - texts.mask.shape[1]))
@@ -83,10 +83,10 @@ def keep_for_backward(x: Array, axis: int, texts: TextCode) -> Array:
 def _score_in_chunks(
     score: Callable, size: int, params: Any, images: ImageCode, texts: TextCode
 ) -> Any:
-    """Scores of all captions, `size` at a time.
+    """Score all captions, `size` at a time.
 
-    Captions are sorted by length, so that those of a chunk need a similar width. The last chunk is
-    filled up with copies of the longest caption.
+    Captions are sorted by length, so that all captions of a chunk need a similar width. The last
+    chunk is filled up with copies of the longest caption.
     """
     captions, length = texts.mask.shape
     chunks = -(-captions // size)
@@ -105,7 +105,7 @@ def _at_smallest_width(score: Callable, sizes: Sequence[int], policy: Callable) 
 
     Both checkpoints are needed. Without the outer one, each chunk would store a copy of its inputs.
     Without the inner ones, the backward pass would compute the intermediate values of the chosen
-    branch in one switch and hand them to another, with zeros in place of the other branches'.
+    branch in one switch and pass them to another, with zeros for the other branches.
     """
     # In a loop, XLA cannot merge the forward pass with the recomputation: nothing to prevent.
     checkpoint = partial(jax.checkpoint, policy=policy, prevent_cse=False)
@@ -150,7 +150,7 @@ def _with_sparse_gradient(score: Callable, forward: Callable) -> Callable:
     def backward(inputs, cotangents: Float[Array, "J I"]):
         params, images, texts = inputs
         needed = cotangents != 0
-        # Needed pairs come first. The last turn may include others, which add zeros.
+        # Needed pairs come first. The last iteration may include others, which add zeros.
         pairs = jnp.argsort(~needed, axis=None).reshape(-1, len(cotangents))
 
         def add(turn, sums):
@@ -188,8 +188,8 @@ def captions_per_chunk(
     """Return `chunk`, or a size that suits the device if `chunk` is 0.
 
     On a CPU, one chunk's intermediate array (images x words x `numbers`) fits in `CACHE_BYTES`, but
-    a chunk has at least two captions. On an accelerator, a chunk is as large as possible: six such
-    arrays, which is what a backward pass holds, fit in a sixteenth of its memory.
+    a chunk has at least two captions. On an accelerator, a chunk is as large as possible such that
+    six of these arrays, which a backward pass holds, fit in a sixteenth of its memory.
 
     A size that divides the captions is preferred, if it is at least half of the largest one: then
     no chunk has to be filled up.

@@ -29,8 +29,8 @@ FRAME_WIDTHS, WORD_WIDTHS = (2, 3, 4, 5), (2, 3, 4)  # of the convolutions
 class DualEncoding(SimilarityHead):
     """Cosine of every video vector with every sentence vector, in [-1, 1].
 
-    Frames are the regions of an image; a sentence is a caption. The codes hold the vectors alone,
-    as one region and one word.
+    Frames are the regions of an image; a sentence is a caption. The codes hold only the vectors, as
+    one region and one word.
 
     Attributes:
       settings: the config's section `de`.
@@ -40,7 +40,7 @@ class DualEncoding(SimilarityHead):
 
     settings: Any
 
-    # Elsewhere a method of the class; here the encoders need the settings of the head.
+    # A class method in other heads; here the encoders need the settings of the head.
     @nn.nowrap
     def make_encoders(
         self, sizes: Any, vocabulary_size: int, axis_name: str | None
@@ -79,12 +79,12 @@ class Levels(nn.Module):
     Attributes:
       gru: size of the GRU, per direction.
       widths: widths of the convolutions.
-      filters: filters of each.
+      filters: number of filters of each width.
       embed_dim: size of the vector.
       dropout: of the mean state, of the filters and of the vector.
       packed: whether padding changes nothing.
       axis_name: mapped axis of the devices, or None.
-      words: whether the GRU is packed in any case, as that of words is.
+      words: whether the GRU is packed in any case, as for words.
     """
 
     gru: int
@@ -123,13 +123,13 @@ class Levels(nn.Module):
         shape = (width, states.shape[2], self.filters)
         kernel = self.param(f"kernel_{width}", init, shape)
         bias = self.param(f"bias_{width}", init, (self.filters,))
-        # A product for each place of the window: on a CPU, the gradient of XLA's convolution takes
+        # One product per position in the window: on a CPU, the gradient of XLA's convolution takes
         # forty times as long.
         padded = jnp.pad(states, ((0, 0), (width - 1, width - 1), (0, 0)))
         windows = states.shape[1] + width - 1
         values = sum(padded[:, k : k + windows] @ kernel[k] for k in range(width))
         values = nn.relu(add_bias(values, bias))
-        if self.packed:  # a window counts that has an entry of the sequence
+        if self.packed:  # only windows with an entry of the sequence count
             ends = jnp.sum(mask, axis=1, keepdims=True) + width - 1
             counts = jnp.arange(values.shape[1], dtype=mask.dtype)[None] < ends
             values = jnp.where(counts[..., None], values, 0.0)
@@ -153,10 +153,10 @@ class VideoEncoder(nn.Module):
 
 
 class SentenceEncoder(nn.Module):
-    """Encoder of token ids `[J, L]`, or of vectors `[J, L, Dt]` in place of words.
+    """Encoder of token ids `[J, L]`, or of vectors `[J, L, Dt]` instead of words.
 
-    Caption lengths are `[J]`. The first level counts the words of the vocabulary; of vectors it is
-    the mean.
+    Caption lengths are `[J]`. The first level counts the words of the vocabulary; for vectors it is
+    their mean.
     """
 
     vocabulary_size: int

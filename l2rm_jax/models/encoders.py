@@ -1,4 +1,4 @@
-"""Encoders: region features to region vectors, words to word vectors, each modality by itself."""
+"""Encoders of one modality each: region features to region vectors, words to word vectors."""
 
 import flax.linen as nn
 import flax.struct
@@ -69,8 +69,8 @@ class TextCode:
 class RegionEncoder(nn.Module):
     """Linear projection, scaled to unit length if `normalise`: `[I, R, Dv] -> [I, R, D]`.
 
-    It also projects captions that are given as vectors. With `embed_dim` 0, vectors stay as they
-    are.
+    It also projects captions that are given as vectors. With `embed_dim` 0, vectors are not
+    projected.
     """
 
     embed_dim: int

@@ -39,8 +39,8 @@ def bidirectional_gru(
 class _Gates(NamedTuple):
     """Gates of all steps before activation, without the contribution of the previous state.
 
-    Each gate is an array of its own: on a CPU, slicing the gates of a step out of one array takes
-    twice as long.
+    Each gate has its own array: on a CPU, slicing the gates of a step out of one array takes twice
+    as long.
     """
 
     reset: Float[Array, "... H"]
@@ -53,8 +53,8 @@ class Direction(nn.Module):
     """Parameters of one direction: returns the kernel of its states, and its gates for `inputs`.
 
     Kernels and biases hold the gates in the order reset, update, new. Both bias vectors of the
-    reference are kept although only their sum matters for two of the gates: under Adam, two biases
-    move their sum twice as far as one bias would move.
+    reference are kept although two of the gates depend only on their sum: under Adam, the sum of
+    two biases moves twice as far as a single bias.
     """
 
     hidden: int
@@ -116,7 +116,7 @@ def _scan_states(kernels, gates, mask) -> Float[Array, "L 2 J H"]:
         reset = nn.sigmoid(inputs.reset + reset)
         update = nn.sigmoid(inputs.update + update)
         new = nn.tanh(inputs.new + reset * (inputs.new_gated + new_gated))
-        # A padded step leaves the state as it is. In the backward direction the padding comes
+        # A padded step does not change the state. In the backward direction the padding comes
         # first, so the state is still zero at the last word.
         states = jnp.where(valid[..., None] > 0, (1.0 - update) * new + update * states, states)
         return states, states

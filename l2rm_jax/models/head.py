@@ -12,7 +12,7 @@ from l2rm_jax.models.encoders import ImageEncoder, TextEncoder, VectorTextEncode
 
 # The sections of a config that describe a model.
 SECTIONS = ("model", "cam", "imram", "naaf", "de", "own")
-# Makes a head from a config; reads the config's `SECTIONS` alone.
+# Makes a head from a config; reads only the config's `SECTIONS`.
 MakeHead = Callable[[Any], "SimilarityHead"]
 HEADS: dict[str, MakeHead] = {}
 
@@ -23,12 +23,12 @@ class SimilarityHead(nn.Module, kw_only=True):
     A head is called as `head(images, texts, train)` with an `ImageCode` of I images and a
     `TextCode` of J captions, and returns similarities `[I, J]`. It never sees raw features.
 
-    Class attributes, which declare what a head needs:
-      choices: fields of the config's section `model`, each with the names that it may have.
+    Class attributes, which declare the requirements of a head:
+      choices: allowed names of fields of the config's section `model`.
       needs_global_vectors: whether the encoders also make one vector per image and per caption
         (`ImageCode.overall`, `TextCode.overall`).
-      needs_all_regions: whether training needs every region of an image, in its place; global
-        vectors need that too.
+      needs_all_regions: whether training needs every region of an image, in order; global vectors
+        require this too.
       needs_region_products: whether the image encoder also makes the inner products of the regions
         of each image (`ImageCode.products`).
 
@@ -36,12 +36,11 @@ class SimilarityHead(nn.Module, kw_only=True):
     `embed_images(images) -> [I, D]` and `embed_texts(texts) -> [J, D]`. Searching, proposing and
     mining then cost one matrix product (see `is_product`).
 
-    A head that compares regions with words defines `alignment(images, texts) -> [P, R, L]`, which
-    tells what matched what: for image p with caption p, in evaluation mode, the weight of each
-    region with each word, from the numbers that the score itself is computed from. Weights are >= 0
-    and zero in the padding. The sum over the regions is the word's weight in the score; all weights
-    of a pair sum to at most 1, and what is missing went to dustbins or global vectors. See
-    `has_alignment`.
+    A head that compares regions with words defines `alignment(images, texts) -> [P, R, L]`: for
+    image p with caption p, in evaluation mode, the weight of each region with each word, computed
+    from the same numbers as the score. Weights are >= 0 and zero in the padding. The sum over the
+    regions is the word's weight in the score; all weights of a pair sum to at most 1, and the rest
+    went to dustbins or global vectors. See `has_alignment`.
 
     Attributes, which the model sets:
       chunk: number of captions scored at once, or 0 to choose it for the device (`chunks.py`);
@@ -62,7 +61,7 @@ class SimilarityHead(nn.Module, kw_only=True):
 
     @property
     def metric(self) -> str | None:
-        """How an image vector and a caption vector are compared; None without such vectors.
+        """Metric between an image vector and a caption vector; None without such vectors.
 
         "ip" is their inner product, "l2sq" minus their Euclidean distance.
         """
@@ -75,11 +74,11 @@ class SimilarityHead(nn.Module, kw_only=True):
 
     @property
     def has_alignment(self) -> bool:
-        """Whether the head tells which regions and words of a pair matched, by `alignment`."""
+        """Whether `alignment` gives the weights of matching regions and words."""
         return hasattr(type(self), "alignment")
 
     def bounded(self, sims: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Map similarities of this head to [-1, 1], in their order; cosines stay as they are."""
+        """Map similarities of this head monotonically to [-1, 1]; cosines are returned as is."""
         return sims
 
     @classmethod
@@ -110,7 +109,7 @@ def register_head(name: str, make: MakeHead, settings: Mapping[str, Any] | None 
 
     Args:
       name: name of the new head.
-      make: `config -> SimilarityHead`; reads the config's `SECTIONS` alone.
+      make: `config -> SimilarityHead`; reads only the config's `SECTIONS`.
       settings: defaults of the head's own settings, which become the fields `config.own.FIELD`.
 
     Raises:
@@ -118,7 +117,8 @@ def register_head(name: str, make: MakeHead, settings: Mapping[str, Any] | None 
     """
     if name in HEADS:
         raise ConfigError(
-            f"register_head: {name!r} of {make.__module__} is taken by {HEADS[name].__module__}"
+            f"register_head: {name!r} of {make.__module__} is already registered by "
+            f"{HEADS[name].__module__}; choose another name"
         )
     register_settings(make, settings or {})
     HEADS[name] = make

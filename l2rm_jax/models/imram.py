@@ -1,4 +1,4 @@
-"""IMRAM: attend to the regions several times, each time with words that have learned from the last.
+"""IMRAM: attend to the regions in rounds, and refine the queries of the words after each round.
 
 Chen et al., "IMRAM: Iterative Matching with Recurrent Attention Memory for Cross-Modal Image-Text
 Retrieval", CVPR 2020, in its text direction ("text-IMRAM"), as its public code computes it
@@ -30,14 +30,15 @@ class IMRAM(SimilarityHead):
     """Similarity of every image with every caption: the sum of the scores of all rounds.
 
     Round k has a query for each word of a caption in an image; in the first round, it is the word.
-    Queries attend to the regions as in CAM, and the score of a round is CAM's: the mean cosine of
-    the words with what their queries attend to. The words are compared, not the queries. Between
-    two rounds, a gate mixes each query q with what it attends to, a (which is not of unit length):
+    Queries attend to the regions as in CAM, and the score of a round is CAM's: the mean cosine
+    between each word and the vector that its query attends to. The words are compared, not the
+    queries. Between two rounds, a gate mixes each query q with its attended vector a, which does
+    not have unit length:
 
       gate = sigmoid(W [q, a] + b),   q <- gate * q + (1 - gate) * tanh(V [q, a] + c)
 
-    All rounds share W, b, V, c. As the public code's scripts ask for (`--no_IMRAM_norm`), queries
-    are not scaled to unit length. Similarities lie in [-rounds, rounds].
+    All rounds share W, b, V, c. As in the public code's scripts (`--no_IMRAM_norm`), queries are
+    not scaled to unit length. Similarities lie in [-rounds, rounds].
 
     Attributes:
       rounds: K in the paper, at least 2.
@@ -55,11 +56,11 @@ class IMRAM(SimilarityHead):
         return map_captions(score, params, images, texts, self.chunk, self.sparse_gradient).T
 
     def bounded(self, sims: Float[Array, "..."]) -> Float[Array, "..."]:
-        """The mean over the rounds, in [-1, 1]."""
+        """Mean over the rounds, in [-1, 1]."""
         return sims / self.rounds
 
     def alignment(self, images: ImageCode, texts: TextCode) -> Float[Array, "P R L"]:
-        """Attention of each word, the mean over the rounds, divided by the number of words.
+        """Attention of each word, averaged over the rounds and divided by the number of words.
 
         The weights of a pair sum to 1; see `SimilarityHead`.
         """
@@ -68,11 +69,12 @@ class IMRAM(SimilarityHead):
 
     @nn.compact
     def _project(self, images: ImageCode) -> tuple[dict, ImageCode]:
-        """Parameters that a query passes, and images whose regions carry their projections.
+        """Parameters of the queries' projections, and images whose regions carry projections.
 
-        What W and V make of an attended vector is the same mixture of what they make of the
-        regions. So the regions, `[I, R, D]`, are projected once, and no attended vector is. The
-        first D numbers of a region are the region, the others its projections by W and V.
+        W and V are linear, so the projection of an attended vector is the mixture of the regions'
+        projections. The regions, `[I, R, D]`, are therefore projected once, and attended vectors
+        never. The first D numbers of a region are the region, the others its projections by W and
+        V.
         """
         size = images.regions.shape[-1]
         layers = [self.param(name, _layer_init, size) for name in ("gate", "update")]
@@ -87,7 +89,7 @@ register_head("imram", lambda config: IMRAM(config.imram.rounds, config.imram.sm
 
 
 def _layer_init(key: Array, size: int) -> dict[str, Array]:
-    """Parameters of a linear layer from 2D numbers to D, drawn as PyTorch draws them."""
+    """Parameters of a linear layer from 2D numbers to D, with PyTorch's initialisation."""
     init = uniform_init((2 * size) ** -0.5)
     kernel, bias = jax.random.split(key)
     return {"kernel": init(kernel, (2 * size, size)), "bias": init(bias, (size,))}
@@ -139,7 +141,7 @@ def _remember(
     attended: Float[Array, "I C L 2*D"],
     texts: TextCode,
 ) -> Float[Array, "I C L D"]:
-    """The queries of the next round, from the projections of what these queries attend to."""
+    """Compute the queries of the next round from the projections of the attended vectors."""
     projected = keep_for_backward(linear(params, queries), 2, texts)
     gate, update = jnp.split(projected + attended, 2, axis=-1)
     gate = jax.nn.sigmoid(gate)

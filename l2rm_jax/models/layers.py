@@ -56,7 +56,7 @@ def add_bias(x: Float[Array, "... o"], bias: Float[Array, " o"]) -> Float[Array,
 
 
 class Linear(nn.Module):
-    """Linear layer: `linear` with parameters of its own; `use_bias` says whether it adds a bias."""
+    """Linear layer: `linear` with its own parameters; `use_bias` says whether it adds a bias."""
 
     features: int
     use_bias: bool = True
@@ -109,7 +109,7 @@ class BatchNorm(nn.Module):
 
     Statistics are taken over every axis but `channel_axis`, and across devices. Like PyTorch and
     unlike `nn.BatchNorm`, it normalises with the biased variance and records the unbiased one.
-    Entries whose mask is 0 do not count; a channel in which none counts keeps its running averages.
+    Entries whose mask is 0 are ignored; a channel without any entry keeps its running averages.
 
     Attributes:
       channel_axis: axis with one channel per entry.

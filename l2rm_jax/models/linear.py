@@ -1,9 +1,9 @@
-"""Linear: one vector an image and a caption, a linear map of fixed features, compared by cosine.
+"""Linear: map fixed features to one vector per image and caption, and compare them by cosine.
 
-The features are those of the linear detector (`l2rm_jax/linear`): pooled regions, weighted counts
-of words, or vectors as they are. `methods/closed_form.py` fits features and maps to the training
-pairs; any other method than `cca` starts from there. Statistics of the features lie in the
-collection `batch_stats`, as gradients do not change them; the maps are parameters.
+The linear detector (`l2rm_jax/linear`) uses the same features: pooled regions, weighted word
+counts, or given vectors. `methods/closed_form.py` fits features and maps to the training pairs;
+all methods except `cca` start from such a fit. Statistics of the features are in the collection
+`batch_stats`, as gradients do not change them; the maps are parameters.
 """
 
 from collections.abc import Callable
@@ -26,15 +26,15 @@ _unit_variance = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
 
 
 class Linear(VSE):
-    """Cosine of the mapped features of every image with those of every caption, in [-1, 1]."""
+    """Cosine of the mapped features of every image and every caption, in [-1, 1]."""
 
-    needs_all_regions: ClassVar = True  # means of quadrants depend on the places of regions
+    needs_all_regions: ClassVar = True  # means of quadrants depend on the positions of regions
 
     @classmethod
     def make_encoders(
         cls, sizes, vocabulary_size: int, axis_name: str | None
     ) -> tuple[nn.Module, nn.Module]:
-        """Encoders whose codes hold one region, and one word: the mapped features."""
+        """Make encoders whose codes hold one region and one word: the mapped features."""
         shared = (sizes.dropout, axis_name)
         texts = (
             LinearWords(*shared, vocabulary_size=vocabulary_size)
@@ -74,7 +74,7 @@ class LinearImages(_LinearEncoder):
 
 
 class LinearVectors(_LinearEncoder):
-    """The same of captions that are given as vectors, `[J, L, Dt]`."""
+    """Map of captions that are given as vectors: `[J, L, Dt]` to a code of one word."""
 
     @nn.compact
     def __call__(
@@ -102,7 +102,7 @@ class LinearWords(_LinearEncoder, kw_only=True):
 def _pooled(
     module: nn.Module, sets: Float[Array, "n R d"], sizes: Int[Array, " n"]
 ) -> Float[Array, "n dimensions"]:
-    """One vector a set, as `data.vectors` has it: the set's only one, or pooled."""
+    """One vector per set, as in `data.vectors`: its only vector, or the pooled vectors."""
     if sets.shape[1] == 1:
         return sets[:, 0]
     d, words = sets.shape[2], set_features.VISUAL_WORDS
@@ -123,10 +123,11 @@ def _weighted_words(
     rarity: Float[Array, " words"],
     directions: Float[Array, "words dimensions"],
 ) -> Float[Array, "J dimensions"]:
-    """The vectors of `word_features`, without counts of all words.
+    """Compute the vectors of `word_features` without a count for every word of the vocabulary.
 
-    A word that stands c times in a caption has the weight sqrt(c) * rarity: at each of its places,
-    1 / sqrt(c) of it. The squared norm of the caption is the sum of rarity ** 2 over its places.
+    A word that occurs c times in a caption has the weight sqrt(c) * rarity, so each occurrence
+    contributes rarity / sqrt(c). The squared norm of the caption is the sum of rarity ** 2 over its
+    words, repetitions included.
     """
     real = jnp.arange(tokens.shape[1])[None] < lengths[:, None]
     same = (tokens[:, :, None] == tokens[:, None]) & real[:, None]
@@ -140,6 +141,6 @@ def _weighted_words(
 def _statistic(
     module: nn.Module, name: str, init: Callable, shape: tuple[int, ...]
 ) -> Float[Array, "..."]:
-    """An array that gradients do not change; random before a fit."""
+    """Create an array that gradients do not change; random before a fit."""
     make = lambda: init(module.make_rng("params"), shape)  # noqa: E731
     return jax.lax.stop_gradient(module.variable("batch_stats", name, make).value)

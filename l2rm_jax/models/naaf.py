@@ -1,4 +1,4 @@
-"""NAAF: words without a similar region count against a pair, beside words that have one.
+"""NAAF: score words with a similar region positively, and words without one negatively.
 
 Zhang et al., "Negative-Aware Attention Framework for Image-Text Matching", CVPR 2022, as its public
 code computes it (CrossmodalGroup/NAAF). The boundary between the two is `naaf_threshold.py`.
@@ -23,10 +23,10 @@ PROPAGATION = 5.0  # inverse temperature of the attention among the words of a c
 class NAAF(SimilarityHead):
     """Similarity of every image with every caption: the mean over words of three parts.
 
-    Of a word with the cosines s_k to the regions, and the threshold t:
+    For a word with the cosines s_k to the regions, and the threshold t:
 
-    - mismatch: min(0, max_k s_k - t). In evaluation it counts in full where the mean of
-      max_k s_k - t over similar words of the caption is negative, else not at all.
+    - mismatch: min(0, max_k s_k - t). In evaluation it counts only if the mean of max_k s_k - t
+      over similar words of the caption is negative.
     - features: cosine of the word with the regions above t, mixed by exp(20 s_k).
     - relevance: mean of s_k under the attention of SCAN, at smoothing 20.
 
@@ -70,13 +70,13 @@ class NAAF(SimilarityHead):
         return map_captions(score, (), images, texts, self.chunk, sparse, vectors=False).T
 
     def bounded(self, sims: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Hyperbolic tangent of their half."""
+        """Hyperbolic tangent of half the similarity."""
         return jnp.tanh(sims / 2)
 
     def alignment(self, images: ImageCode, texts: TextCode) -> Float[Array, "P R L"]:
-        """Half the weights of the features, half those of the relevance; see `SimilarityHead`.
+        """Mean of the weights of the features and of the relevance; see `SimilarityHead`.
 
-        A word without a region above the threshold has the second half alone.
+        A word without a region above the threshold has only the relevance half.
         """
         texts = _with_threshold(texts, self.safe_threshold.value)
         return pairwise(_align)((), images, texts)
@@ -86,7 +86,7 @@ register_head("naaf", lambda config: NAAF(config.naaf.threshold))
 
 
 def _with_threshold(texts: TextCode, threshold: Float[Array, "*J"]) -> TextCode:
-    """Captions with the threshold that each is scored with in place of their global vectors."""
+    """Store each caption's threshold as its global vector, to pass it to the scoring."""
     thresholds = jnp.broadcast_to(threshold, len(texts.mask))
     return texts.replace(overall=jax.lax.stop_gradient(thresholds[:, None]), norms=None)
 
@@ -113,7 +113,7 @@ def word_parts(
 def feature_weights(
     cosines: Float[Array, "I R C L"], mask: Float[Array, "I R"], threshold: Float[Array, "C 1"]
 ) -> Float[Array, "I R C L"]:
-    """Weights of the regions above the threshold; their sum is 1, or 0 where there is none."""
+    """Weights of the regions above the threshold; their sum is 1, or 0 if there is none."""
     threshold = threshold[None, None]
     is_above = (cosines > threshold) & (mask[..., None, None] > 0)
     # The inner choice keeps numbers far below the threshold out of the exponential.

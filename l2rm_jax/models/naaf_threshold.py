@@ -1,15 +1,17 @@
-"""The threshold of NAAF: where matched and mismatched words are equally likely.
+"""Threshold of NAAF, between the cosines of matched and of mismatched words.
 
-Of the captions whose own image scores highest, the words' largest cosines with the regions of that
-image are drawn as matched, those with the lowest scoring image as mismatched. With a normal
-distribution for each, the threshold t solves `p(t | matched) = 2 p(t | mismatched)`, and the safe
-threshold is three deviations below the mean of the matched. New values count 0.7, old ones 0.3.
+Samples come from captions whose own image scores highest: the largest cosine of each word with the
+regions of that image is a matched sample, and with the regions of the lowest scoring image a
+mismatched sample. With a normal distribution for each kind, the threshold t solves
+`p(t | matched) = 2 p(t | mismatched)`, and the safe threshold is three standard deviations below
+the mean of the matched samples. New values have the weight 0.7, old ones 0.3.
 
-- "paper": a batch is scored with the threshold of the batches before it, then moves it once.
+- "paper": a batch is scored with the threshold of the previous batches, then updates it once.
 - "code" follows the public code: the captions of a batch are scored one after the other, longest
-  first, and each that is drawn from moves the threshold. The draws start anew with the batch; after
-  each of its first captions, until 200 words are drawn, both thresholds are 0. So where a caption
-  stands in its batch matters, and the first one is scored with what the batch before has left.
+  first, and each caption that adds samples updates the threshold. Every batch starts without
+  samples, and until it has 200 words, both thresholds are 0 after each caption. So the position of
+  a caption in its batch matters, and the first caption is scored with the last threshold of the
+  previous batch.
 """
 
 from collections.abc import Callable
@@ -23,13 +25,13 @@ from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.layers import safe_sqrt
 
 THRESHOLDS = ("paper", "code")  # values of `naaf.threshold`
-FEWEST_WORDS = 200  # drawn words from which the threshold moves
-ALPHA = 2.0  # how much worse it is to take a mismatched word for a matched one
+FEWEST_WORDS = 200  # sampled words needed to update the threshold
+ALPHA = 2.0  # cost of taking a mismatched word for a matched one, relative to the reverse
 NEW_SHARE = 0.7
 
 
 class Thresholds(NamedTuple):
-    """The threshold of training, and the safe one of evaluation; both in [0, 1]."""
+    """Threshold for training and safe threshold for evaluation; both in [0, 1]."""
 
     threshold: Float[Array, ""]
     safe: Float[Array, ""]
@@ -52,7 +54,7 @@ def largest_cosines(
 
 
 def boundary(draws: Draws) -> tuple[Float[Array, ""], Float[Array, ""], Array]:
-    """New thresholds by the draws, in [0, 1], and whether the distributions cross at all."""
+    """Compute new thresholds, in [0, 1], from the draws, and whether the distributions cross."""
     mean = draws.sums / jnp.maximum(draws.count, 1)
     spread = jnp.maximum(draws.squares - draws.count * mean**2, 0.0)
     variance = spread / jnp.maximum(draws.count - 1, 1)
@@ -70,7 +72,7 @@ def boundary(draws: Draws) -> tuple[Float[Array, ""], Float[Array, ""], Array]:
 
 
 def move(old: Thresholds, draws: Draws) -> Thresholds:
-    """The thresholds after draws of more than `FEWEST_WORDS`; else as they are."""
+    """Update the thresholds if more than `FEWEST_WORDS` words are drawn."""
     *new, crosses = boundary(draws)
     moves = (draws.count > FEWEST_WORDS) & crosses
     return Thresholds(
@@ -88,7 +90,7 @@ def by_batch(
     old: Thresholds,
     axis_name: str | None,
 ) -> Thresholds:
-    """The thresholds after a batch whose scores are `sims`, as in the paper.
+    """Update the thresholds after a batch whose scores are `sims`, as in the paper.
 
     Args:
       sims: scores of all images with the captions of this device.
@@ -115,15 +117,15 @@ def by_caption(
     old: Thresholds,
     axis_name: str | None,
 ) -> tuple[Float[Array, " J"], Thresholds]:
-    """The threshold that each caption is scored with, and those after the batch, as in the code.
+    """Compute each caption's threshold, and the thresholds after the batch, as the code does.
 
-    Each device goes through the captions of all.
+    Each device goes through the captions of all devices.
 
     Args:
       score: `(words [L, D], mask [L], threshold) -> [I]`, the training scores of a caption.
       images: the images of all devices.
       texts: the captions of this device.
-      old: the thresholds that the batch before has left.
+      old: the thresholds after the previous batch.
       axis_name: mapped axis of the devices, or None.
     """
     own = _own_images(len(images.mask), len(texts.mask), axis_name)
@@ -161,7 +163,7 @@ def by_caption(
 def _own_images(images: int, captions: int, axis_name: str | None) -> Int[Array, " J"]:
     """Row of the own image of each caption of this device, among the images of all devices.
 
-    -1, which no row is, where there are fewer images than captions, so that they are no pairs.
+    -1, which matches no row, if there are fewer images than captions, as these are not pairs.
     """
     device, devices = 0, 1
     if axis_name is not None:

@@ -1,9 +1,8 @@
 """OMIT: partial matching of regions and words by a few Sinkhorn iterations.
 
 Pan et al., "Learning Image-Text Matching with Optimal Partial Transport". Each image and each
-caption has a dustbin, its mean vector (or that of a caption's first token). Regions and words
-without a counterpart on the other side are matched with the dustbin there, and such matches do not
-count.
+caption has a dustbin: its mean vector, or the vector of a caption's first token. Regions and words
+without a counterpart on the other side are matched with its dustbin, and such matches do not count.
 """
 
 from collections.abc import Callable
@@ -33,11 +32,11 @@ class OMIT(SimilarityHead):
       matching: "partial" uses the mean vectors as dustbins and counts only the mass between regions
         and words (Eq. 5); "full" also counts the mass of the dustbins; "prompt" uses two learned
         vectors as dustbins; "naive" has no dustbins.
-      margins: how the weights of regions and words are chosen, see `_importance`. A dustbin has the
-        mean weight of an item.
+      margins: rule for the weights of regions and words, see `_importance`. A dustbin has the mean
+        weight of an item.
       epsilon: lambda in the paper.
-      global_vector: dustbin of a caption: the "mean" of its words, or the "first" of them, which is
-        the state of `[CLS]` of a BERT.
+      global_vector: dustbin of a caption: the "mean" of its words, or its "first" word, which is
+        the state of `[CLS]` in a BERT.
     """
 
     choices: ClassVar = {
@@ -92,8 +91,8 @@ class OMIT(SimilarityHead):
     def _with_dustbins(self, images: ImageCode, texts: TextCode) -> tuple[ImageCode, TextCode]:
         """Codes with dustbins.
 
-        The dustbin of an image becomes its first region, that of a caption its global vector.
-        "naive" has dustbins too, without weight.
+        The dustbin of an image becomes its first region, the dustbin of a caption its global
+        vector. "naive" has dustbins too, without weight.
         """
         if self.matching == "prompt":
             init = nn.initializers.normal(1.0)
@@ -125,7 +124,7 @@ def _plan(
 ) -> tuple[Float[Array, "I C bins_R bins_L"], Float[Array, "I C bins_R bins_L"]]:
     """Plan and inner products of each caption with each image, dustbins first.
 
-    The dustbin of an image is its first region, that of a caption its global vector.
+    The dustbin of an image is its first region, the dustbin of a caption its global vector.
     """
     words = jnp.concatenate([texts.overall[:, None], texts.words], axis=1)
     sims = jnp.einsum("ird,cld->icrl", images.regions, words)
@@ -147,7 +146,8 @@ def _importance(
     """Importance of regions and words; their weights are proportional to it (Eq. 7, tau = 1).
 
     "uniform": 1. "intra" and "inter": the exponential of the inner product with the mean vector of
-    the own side or of the other side. "norm": the norm before the vector was scaled to unit length.
+    the same side or of the other side. "norm": the norm of the vector before it was scaled to unit
+    length.
     """
     if margins == "uniform":
         return images.mask[:, None], texts.mask[None]

@@ -45,7 +45,7 @@ def _transpose(x: Float[Array, "... n m"]) -> Float[Array, "... m n"]:
 
 
 def _stored_on_cpu(x: Array) -> Array:
-    """`x`, stored as an array of its own on a CPU.
+    """Force `x` to be stored as a separate array on a CPU.
 
     There XLA runs a product on Eigen if the left factor is a transposition, and otherwise on
     YNNPACK. Two Eigen products at the same time take up to ten times as long.

@@ -68,17 +68,17 @@ class RetrievalModel(nn.Module):
 
     @property
     def metric(self) -> str | None:
-        """How `embed_images` and `embed_captions` are compared, as `SimilarityHead.metric`."""
+        """Metric between the vectors of images and captions, as `SimilarityHead.metric`."""
         return make_head(self.config).metric
 
     @property
     def has_alignment(self) -> bool:
-        """Whether the head tells which regions and words of a pair matched, by `alignment`."""
+        """Whether the head has an `alignment` of regions and words."""
         return make_head(self.config).has_alignment
 
     @nn.nowrap
     def bounded(self, sims: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Similarities mapped to [-1, 1], in their order; see `SimilarityHead.bounded`."""
+        """Map similarities monotonically to [-1, 1]; see `SimilarityHead.bounded`."""
         return make_head(self.config).bounded(sims)
 
     def encode_images(
@@ -93,7 +93,7 @@ class RetrievalModel(nn.Module):
           images: region features; or pixels, if the model has a base for images.
           regions: number of regions of each image, 1 to R; None for R each. Rows after the last
             region are padding and may hold anything. Not used with pixels.
-          train: whether to use dropout, and batch statistics in place of running averages.
+          train: whether to use dropout, and batch statistics instead of running averages.
         """
         if self.image_base is not None:
             states = self._picture_states(images, train)
@@ -122,7 +122,7 @@ class RetrievalModel(nn.Module):
         """Encode captions; in training, after augmentation by `model.word_noise`.
 
         Args:
-          tokens: ids of words or pieces `[J, L]`, or vectors `[J, L, Dt]` in place of words.
+          tokens: ids of words or pieces `[J, L]`, or vectors `[J, L, Dt]` instead of words.
           lengths: number of tokens of each caption, 1 to L.
           train: whether to use dropout.
         """
@@ -156,7 +156,7 @@ class RetrievalModel(nn.Module):
     def alignment(self, images: ImageCode, texts: TextCode) -> Float[Array, "P R L"]:
         """Weights of the regions of encoded image p with the words of encoded caption p.
 
-        Needs a head whose `has_alignment` is True; `SimilarityHead` says what the weights mean.
+        Needs a head whose `has_alignment` is True; `SimilarityHead` defines the weights.
         """
         return self.similarity_head.alignment(images, texts)
 
@@ -219,7 +219,7 @@ class RetrievalModel(nn.Module):
     def mean_of_codes(
         self, images: ImageCode, texts: TextCode
     ) -> tuple[Float[Array, "I D"], Float[Array, "J D"]]:
-        """`mean_vectors` of this device's encoded images and captions, of all devices."""
+        """Compute `mean_vectors` from encoded images and captions, gathered from all devices."""
         image = l2_normalise(masked_mean(images.regions, images.mask))
         text = l2_normalise(masked_mean(texts.words, texts.mask))
         if self.axis_name is not None:

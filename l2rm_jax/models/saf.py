@@ -26,8 +26,8 @@ class SAF(SimilarityHead):
     """Similarity of every image with every caption, in [0, 1].
 
     The gate of an alignment vector is batch-normalised. As in the reference, which loops over the
-    captions, the statistics are those of one caption with all images, and the running averages are
-    updated once per caption; here, all these updates are made at once, in closed form.
+    captions, the statistics cover one caption with all images, and the running averages are updated
+    once per caption; this code makes all these updates at once, in closed form.
     """
 
     needs_global_vectors = True
@@ -50,7 +50,7 @@ class SAF(SimilarityHead):
         return tanh_of_logit(sims)
 
     def alignment(self, images: ImageCode, texts: TextCode) -> Float[Array, "P R L"]:
-        """Gate of each word, shared out over the regions; see `SimilarityHead`.
+        """Gate of each word, distributed over the regions; see `SimilarityHead`.
 
         The weights of a pair and the gate of its global vectors sum to 1.
         """
@@ -81,7 +81,7 @@ register_head("saf", lambda config: SAF(config.model.sim_dim))
 def _score(
     params: dict, images: ImageCode, texts: TextCode
 ) -> tuple[Float[Array, "C I"], Float[Array, " C"], Float[Array, " C"]]:
-    """Scores of captions against every image, mean and unbiased variance of each one's gates."""
+    """Scores of captions against every image, and mean and variance of each caption's gates."""
     vectors = alignments(params, images, texts)
     weights, mean, var = _gate(params, vectors, texts)
     filtered = l2_normalise(jnp.einsum("icn,icns->ics", weights, vectors))

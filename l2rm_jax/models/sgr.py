@@ -34,10 +34,10 @@ class SGR(SimilarityHead):
         return tanh_of_logit(sims)
 
     def alignment(self, images: ImageCode, texts: TextCode) -> Float[Array, "P R L"]:
-        """Weight of each word in the last step, shared out over the regions; see `SimilarityHead`.
+        """Weight of each word in the last step, split over the regions; see `SimilarityHead`.
 
-        The weights of a pair and that of its global vectors sum to 1. The earlier steps mix words
-        with each other, so a word also carries what it took from others there.
+        The weights of a pair and the weight of its global vectors sum to 1. The earlier steps mix
+        words with each other, so the weight of a word also reflects other words.
         """
         return pairwise(_align)(self._params(images), images, texts)
 
@@ -66,7 +66,7 @@ def _graph_init(key: Array, sim_dim: int) -> dict:
 def _score(params: dict, images: ImageCode, texts: TextCode) -> Float[Array, "C I"]:
     """Scores of captions against every image.
 
-    Only the global node is read out, so the last step updates only that one.
+    Only the global node is read out, so the last step updates no other node.
     """
     nodes, edges = _reason(params, images, texts)
     whole = jax.nn.relu(_update(params["graph"][-1], edges, nodes))

@@ -1,4 +1,4 @@
-"""Accelerated iterations on a normalised problem, until its marginals are right.
+"""Accelerated iterations on a normalised problem, until its marginals are met.
 
 The iterations are those of `log_domain.py`, computed with products of a kernel and vectors instead
 of exponentials, and accelerated by Anderson's method.
@@ -8,8 +8,8 @@ by less than float32 resolves. A method that compares iterates, such as Anderson
 progress. A Newton step does, because it knows the derivative.
 
 Tried without success: over-relaxation gains less than Anderson's method, and the restarted form of
-Anderson's method fails. Annealing epsilon through `start` gains next to nothing, except where
-epsilon is so small that nothing converges without (README.md, feasible plans).
+Anderson's method fails. Annealing epsilon through `start` gains almost nothing, except for values
+of epsilon that are too small to converge without it (README.md, feasible plans).
 """
 
 import math
@@ -34,7 +34,7 @@ from l2rm_jax.ot.problem import Problem
 from l2rm_jax.ot.projection import split_weights
 from l2rm_jax.ot.sums import matrix_vector, split_into_blocks, vector_matrix
 
-# The kernel is computed anew when the log of a scaling exceeds this; float32 ends at exp(88).
+# The kernel is recomputed when the log of a scaling exceeds this; float32 ends at exp(88).
 _MAX_DRIFT = 10.0
 # The log of a scaling is clipped to this, in case a sum has underflowed.
 _MAX_LOG_SCALING = 40.0
@@ -43,12 +43,12 @@ _FAR = math.exp(20.0)
 # Replaces a sum that has underflowed; below the second, a moved weight counts as underflowed.
 _TINY, _SMALLEST_MOVED = 1e-37, 1e-30
 # Newton steps per iteration for the potential of a dummy: one in the first iterations, two later.
-# Most problems need only the first iterations, which are a fifth cheaper with one step. Hard
-# problems would need up to half as many iterations again with one.
+# Most problems need only the first iterations, which are a fifth cheaper with one step. With one
+# step, hard problems would need up to 50% more iterations.
 _EARLY_DELTA_STEPS, _LATER_DELTA_STEPS, _EARLY_ITERATIONS = 1, 2, 10
-# Iterations before the first Newton step on all potentials. Before the next step come a quarter as
-# many iterations as so far: they settle what the step's rounding disturbs, and the steps grow rare
-# if only rounding is left to correct. A clipped step has far to go, so the next one comes sooner.
+# Iterations before the first Newton step on all potentials. Before each further step, the number of
+# iterations grows by a quarter: these iterations correct the rounding errors of the step, and steps
+# become rare if only rounding errors are left. After a clipped step, the next one comes sooner.
 # Problems of a batch wait for each other while one takes a step.
 _FIRST_NEWTON, _NEWTON_FRACTION = 40, 4
 # Newton steps are clipped to this many units of epsilon: beyond it the linearisation says nothing.
@@ -141,7 +141,7 @@ def _plan_and_potentials(
 def _newton_step(problem: Problem, kernel, state: _State) -> _State:
     """Newton step on all potentials, from the end of an iteration.
 
-    There columns and mass are (nearly) right, and only the rows are off.
+    At that point columns and mass are (nearly) right, and only the rows are off.
     """
     # The barrier stops the compiler from moving work in front of a loop that seldom runs.
     state = lax.optimization_barrier(state)
@@ -151,7 +151,7 @@ def _newton_step(problem: Problem, kernel, state: _State) -> _State:
     rhs = missing, jnp.zeros_like(state.v)
     _, change, price = conditions.solve(plan, *kept_weights(problem, potentials), *rhs)
     is_finite = jnp.isfinite(change).all() & jnp.isfinite(price)
-    # The dummy column's potential is left alone: the change of the price goes to the columns and
+    # The dummy column's potential is not changed: the change of the price goes to the columns and
     # to the dummy row.
     wanted = change + price
     change, price = (
@@ -176,9 +176,9 @@ def _first_iteration(
     """First iteration and its kernel.
 
     The kernel contains the potentials that rows would have if the cheapest column of each were its
-    only one. Then the entries of a row that moves underflow only if those of its plan do. If a
-    scaling is large nevertheless (the column's entries underflow but it must move, or the start is
-    far from everything), the first iteration is done in the log domain instead.
+    only one. The entries of a row that moves then underflow only if the same entries of the plan
+    do. If a scaling is large nevertheless (the column's entries underflow but it must move, or the
+    start is far from everything), the first iteration is done in the log domain instead.
     """
     rows, mass = problem.rows, problem.mass
     moved, kept, g_dummy = split_weights(-problem.row_minima, rows, mass)
@@ -233,8 +233,7 @@ def _project(
 ) -> _State:
     """Project onto the rows' weights and the mass, then onto the columns' weights and the mass.
 
-    With `searches_f_dummy`, the dummy row's potential is searched instead of improved: nothing is
-    known of it yet.
+    With `searches_f_dummy`, the dummy row's potential is searched from scratch instead of improved.
     """
     rows, columns, mass, base = problem.rows, problem.columns, problem.mass, state.base
     sums = matrix_vector(kernel, state.v, len(state.u))
@@ -288,8 +287,8 @@ def _drift(state: _State):
 def _absorb(state: _State) -> _State:
     """Move large scalings into the potentials that are in the kernel.
 
-    Small scalings stay, so the kernel stays the same bit for bit: a kernel that is computed anew
-    has other rounding errors, which disturb a solution that has nearly converged.
+    Small scalings stay, so the kernel stays the same bit for bit: a recomputed kernel has other
+    rounding errors, which disturb a solution that has nearly converged.
     """
     base, u, v = state.base, state.u, state.v
     absorbed = state._replace(

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-# Number of earlier steps to remember. With five, up to half as many iterations more are needed; ten
-# gain little over eight.
+# Number of earlier steps to remember. With five, up to 50% more iterations are needed; ten gain
+# little over eight.
 _MEMORY = 8
 # Relative weight of the ridge term: it keeps float32's least squares from fitting rounding errors.
 _REGULARISATION = 1e-7

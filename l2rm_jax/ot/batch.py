@@ -18,7 +18,7 @@ def map_leading_axes(function: Callable, *arrays: Array, ranks: tuple[int, ...])
     """Map a function of arrays with the given ranks over all axes before these.
 
     Leading axes broadcast against each other. An array without leading axes is shared by all
-    problems, and what depends on shared arrays alone is computed once.
+    problems, and values that depend only on shared arrays are computed once.
 
     An accelerator solves all problems at once. A CPU gains nothing from that once a few problems
     fill its caches: it solves one chunk of them after another, so that no chunk waits for the

@@ -54,20 +54,20 @@ def solve(
 
 
 def _solve(plan, rows_kept, columns_kept, rows_rhs, columns_rhs):
-    # Replaces a weight of zero, so that the solution for such an item is finite; nobody reads it.
+    # Replaces a weight of zero, so that the solution for this item is finite; it is not used.
     tiny = jnp.finfo(plan.dtype).tiny
     rows = jnp.maximum(plan.sum(1) + rows_kept, tiny)
     columns = jnp.maximum(plan.sum(0) + columns_kept, tiny)
     shares = plan / rows[:, None]
-    # Columns are linked through the rows and through what the columns keep, and to the mass through
-    # what the rows keep.
+    # Columns are linked through the rows and through the weight that the columns keep, and to the
+    # mass through the weight that the rows keep.
     kept_shares = columns_kept / jnp.maximum(columns_kept.sum(), tiny)
     through = _product(plan.T, shares) + columns_kept[:, None] * kept_shares[None, :]
     to_mass = _product(rows_kept, shares)
     links = jnp.pad(jnp.fill_diagonal(through, 0.0, inplace=False), (0, 1))
     links = links.at[-1, :-1].set(to_mass).at[:-1, -1].set(to_mass)
     # Scale to a unit diagonal. Adding the null direction makes the matrix regular and does not
-    # change the differences of the solution, which are all that is read.
+    # change the differences of the solution, and only these are used.
     scale = jnp.sqrt(jnp.maximum(links.sum(0), tiny))
     null = scale / jnp.linalg.norm(scale)
     system = jnp.eye(len(scale), dtype=plan.dtype) - links / scale[:, None] / scale[None, :]

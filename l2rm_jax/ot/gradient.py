@@ -1,4 +1,4 @@
-"""Gradients by rule: the implicit gradient of a converged plan, and gradients known in advance."""
+"""Custom gradients: the implicit gradient of a converged plan, and gradients known in advance."""
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ def _backward(residuals, cotangent):
     rhs = weighted.sum(1), weighted.sum(0)
     a_bar, b_bar, mass_bar = conditions.solve(plan, *kept_weights(problem, potentials), *rhs)
     cost_bar = plan * (a_bar[:, None] + b_bar[None, :] + mass_bar) - weighted
-    # `Side.kept` gets no cotangent: it follows from the weights and the mass, which have theirs.
+    # `Side.kept` gets no cotangent: it follows from the weights and the mass, which have their own.
     zero = jax.tree.map(jnp.zeros_like, problem)
     cotangents = zero._replace(
         cost=cost_bar,

@@ -33,7 +33,7 @@ class Potentials(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """A plan, as the last iteration left it, with its potentials."""
+    """Plan after the last iteration, with its potentials."""
 
     plan: Float[Array, "n m"]
     rows_moved: Float[Array, " n"]  # weight that each row should move
@@ -49,7 +49,7 @@ def iterate(problem: Problem, start: Float[Array, " m"], iterations: int) -> Sol
     Args:
         problem: the normalised problem.
         start: column potentials to start from, in units of epsilon.
-        iterations: how many to run.
+        iterations: number of iterations.
     """
 
     def step(state, _):
@@ -65,7 +65,7 @@ def iterate(problem: Problem, start: Float[Array, " m"], iterations: int) -> Sol
 
 
 def log_domain_iteration(problem: Problem, g: Float[Array, " m"]):
-    """One iteration from column potentials `g`.
+    """Run one iteration from column potentials `g`.
 
     Returns:
         The new potentials, the weight that each row should move, and the same for columns.
@@ -78,7 +78,7 @@ def log_domain_iteration(problem: Problem, g: Float[Array, " m"]):
 
 
 def log_odds(side: Side, mass: Float[Array, ""]) -> Float[Array, ""]:
-    """Log odds of moving, for an item of a side whose items are all alike."""
+    """Log odds of moving, for an item of a side whose items are all equal."""
     return jnp.log(jnp.maximum(mass, jnp.finfo(mass.dtype).tiny)) - jnp.log(side.kept)
 
 
@@ -105,7 +105,7 @@ def kept_weights(
 
 def _update_side(exponents, side, mass, axis):
     """Potentials of one side, the other side's dummy potential, and the moved weights."""
-    # The exponents of an item that cannot move are infinite, and nobody reads its potential.
+    # The exponents of an item that cannot move are infinite, and its potential is not used.
     can_move = jnp.expand_dims(side.weights > 0, axis)
     log_sum = logsumexp(jnp.where(can_move, exponents, 0.0), axis=axis)
     return update_potentials(log_sum, side, mass)

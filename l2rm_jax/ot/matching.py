@@ -2,8 +2,8 @@ r"""Few-iteration matching of many small sets, as OMIT matches regions with word
 
 A handful of alternating projections replaces a converged plan. They are cheap enough to run for
 every image-caption pair of a batch, and differentiable by unrolling. Sets of different sizes and
-dustbins need no code of their own: an item without weight takes no part, and a dustbin is an item.
-`partial_sinkhorn` in mode "fixed" is no substitute: it searches for the mass in each iteration, in
+dustbins need no special code: an item without weight is ignored, and a dustbin is an item.
+`partial_sinkhorn` in mode "fixed" does not replace it: it searches the mass in each iteration, in
 the log domain, so its iterates differ from OMIT's and cost several times the work.
 
 References:
@@ -33,10 +33,10 @@ def match(
     Each iteration scales the rows to ``a``, then the columns to ``b``: column sums end exact, row
     sums nearly so. Many iterations give the entropic plan.
 
-    A dustbin is one more row and one more column. In OMIT it has the cost of a global vector and a
-    weight like the other items. With cost 0, an infinite cost between the two and the weights
-    ``|b| - s`` and ``|a| - s``, dustbins leave mass ``s`` to the other items, and the plan is that
-    of `partial_sinkhorn`. Dustbins without weight have no effect.
+    Dustbins are an additional row and an additional column. In OMIT they have the cost of a global
+    vector and a weight like the other items. With cost 0, an infinite cost between the two and the
+    weights ``|b| - s`` and ``|a| - s``, dustbins leave mass ``s`` to the other items, and the plan
+    equals that of `partial_sinkhorn`. Dustbins without weight have no effect.
 
     The arithmetic is in the kernel domain. Float32 is safe for any cost and ``epsilon`` as long as
     iterations are few: each can move a potential by no more than about ``epsilon log(n m)``.
@@ -58,7 +58,7 @@ def match(
     cost = jnp.where((a > 0)[..., :, None] & (b > 0)[..., None, :], cost, jnp.inf)
     # Subtract the rows' minima, then the columns': each row and each column of the kernel then has
     # an entry of 1, so no sum underflows. A constant subtracted from a row does not change the
-    # iterates. One subtracted from a column changes the first row scaling alone: hence `start`.
+    # iterates. If subtracted from a column, it changes only the first row scaling: hence `start`.
     constant_cost = jax.lax.stop_gradient(cost)
     rows = _finite_min(constant_cost, axis=-1)
     columns = _finite_min(constant_cost - rows, axis=-2)

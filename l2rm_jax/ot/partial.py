@@ -56,17 +56,17 @@ def partial_sinkhorn(
     """Move ``mass`` from rows ``a`` to columns ``b`` at the least entropic cost.
 
     Leading axes are a batch and broadcast against each other. The function works under jit, vmap
-    and pmap and in float32; its memory is that of a few plans. Values never raise an error: read
-    ``.converged``, and ``.marginal_error`` and ``.mass_error`` for how far off the plan is.
+    and pmap and in float32, with the memory of a few plans. Values never raise an error: check
+    ``.converged``, and ``.marginal_error`` and ``.mass_error`` for the errors of the plan.
 
     Mode ``"converged"`` runs accelerated iterations until the marginals are within ``threshold``.
-    In a batch each problem stops by itself and is frozen, and the batch takes as long as its
-    slowest problem. A CPU solves large problems one after another instead.
+    In a batch each problem stops independently, and the batch takes as long as its slowest
+    problem. A CPU solves large problems one after another instead.
 
     Mode ``"fixed"`` runs ``max_iterations`` plain iterations in the log domain, from ``start``. If
     all of the mass moves, they are Sinkhorn's.
 
-    Mode ``"l2rm"`` repeats the authors' code. Its dummies may exchange mass at cost
+    Mode ``"l2rm"`` follows the authors' code. Its dummies may exchange mass at cost
     ``A = max(cost)``, so mass leaks and more than ``mass`` moves. It stops when the row potentials,
     dummy included, change by less than ``threshold`` (Euclidean norm, in units of the cost),
     typically before convergence. It ignores ``start``.
@@ -93,12 +93,12 @@ def partial_sinkhorn(
             problem of a vanishing mass is solved at once.
         round: make the plan exactly feasible: no row above ``a``, no column above ``b``, and
             ``mass`` in total, all up to the rounding of the dtype (1e-7 of the mass in float32).
-            ``plan``, ``cost``, ``mass`` and the two errors are then those of the rounded plan;
-            ``marginal_error`` is the weight above ``a`` or ``b``. Where a mask makes the mass
-            impossible, less moves and ``mass_error`` says how much less.
+            ``plan``, ``cost``, ``mass`` and the two errors then describe the rounded plan;
+            ``marginal_error`` is the weight above ``a`` or ``b``. If a mask makes the mass
+            impossible, less moves and ``mass_error`` is the missing share.
 
     Returns:
-        The plan, its potentials and how they were reached, see `PartialSinkhornResult`.
+        The plan, its potentials and diagnostics, see `PartialSinkhornResult`.
 
     Raises:
         ValueError: if shapes do not fit together, the mode is unknown, or ``max_iterations`` is
@@ -114,17 +114,17 @@ def partial_sinkhorn(
         ``"fixed"`` it goes through the iterations, forward or reverse. It is exact for the plan
         that they give, and its memory grows with their number. In mode ``"l2rm"`` the plan is
         constant, as in the authors' code, where it is a target; ``cost`` is linear in the costs.
-        With ``round``, the rounding counts as a constant shift: gradients are those of the plan
-        before it, which are exact for that plan and not for the rounded one.
+        With ``round``, the rounding counts as a constant shift: the gradients belong to the plan
+        before rounding. They are exact for that plan but not for the rounded plan.
 
         ``value``: by the envelope theorem, at no cost. This is exact at the optimum of the problem
         without a leak, hence never in mode ``"l2rm"``. It is of first order only: second
         derivatives are silently zero or incomplete. In mode ``"converged"``, reverse mode only.
 
         At the ends of its range, the derivative in ``mass`` is the one-sided one, from inside. If
-        all of a side moves, its weights cannot change alone: only directions that keep their sum
-        have a meaning. Gradients of items without weight are zero. So are those of items without
-        an allowed pair, except for ``value``, which includes the entropy of the weight they keep.
+        all of a side moves, its weights cannot change independently: only directions that keep
+        their sum have a meaning. Gradients are zero for items without weight, and for items
+        without an allowed pair, except for ``value``, which includes the entropy of their weight.
     """
     cost, mask = jnp.asarray(cost), None if mask is None else jnp.asarray(mask)
     _check(cost, mass, epsilon, a, b, mask, start, mode)
@@ -172,7 +172,7 @@ def _solve(
 
 def _check(cost, mass, epsilon, a, b, mask, start, mode) -> None:
     if jnp.ndim(cost) < 2 or 0 in jnp.shape(cost)[-2:]:
-        raise ValueError(f"cost must hold non-empty matrices, found shape {jnp.shape(cost)}")
+        raise ValueError(f"cost: found shape {jnp.shape(cost)}, expected non-empty matrices")
     n, m = jnp.shape(cost)[-2:]
     expected = {
         "cost": (cost, (n, m)),
@@ -189,7 +189,7 @@ def _check(cost, mass, epsilon, a, b, mask, start, mode) -> None:
         split = len(full_shape) - len(shape)
         if split < 0 or full_shape[split:] != shape:
             raise ValueError(
-                f"{name} must have shape {shape} after its leading axes, found {full_shape}"
+                f"{name}: found shape {full_shape}, expected {shape} after the leading axes"
             )
         batches[name] = full_shape[:split]
     try:
@@ -197,18 +197,18 @@ def _check(cost, mass, epsilon, a, b, mask, start, mode) -> None:
     except ValueError:
         listed = ", ".join(f"{name} {batch}" for name, batch in batches.items() if batch)
         raise ValueError(
-            f"leading axes must broadcast against each other, found {listed}"
+            f"leading axes: found {listed}, expected shapes that broadcast against each other"
         ) from None
     if mode not in _STOPPING_RULES:
-        raise ValueError(f"mode must be one of {', '.join(_STOPPING_RULES)}, found {mode!r}")
+        raise ValueError(f"mode: found {mode!r}, expected one of {', '.join(_STOPPING_RULES)}")
 
 
 def _check_count(max_iterations, mode) -> None:
     if isinstance(max_iterations, jax.core.Tracer):
         if mode == "fixed":
-            raise ValueError("max_iterations cannot be traced in mode 'fixed', found a tracer")
+            raise ValueError("max_iterations: found a tracer, expected an int in mode 'fixed'")
     elif max_iterations < 1:
-        raise ValueError(f"max_iterations must be at least 1, found {max_iterations}")
+        raise ValueError(f"max_iterations: found {max_iterations}, expected at least 1")
 
 
 def _solve_one(

@@ -21,7 +21,7 @@ class Side(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Masked partial transport with epsilon as the unit of cost and the mass as that of weight."""
+    """Masked partial transport, in units of epsilon (cost) and of the mass (weight)."""
 
     cost: Float[Array, "n m"]  # cost / epsilon, from 0 up; infinite for a forbidden pair
     row_minima: Float[Array, " n"]  # lowest cost of each row; 0 for a row that cannot move
@@ -31,7 +31,7 @@ class Problem(NamedTuple):
 
 
 class Scales(NamedTuple):
-    """How to convert a `Problem` back to the caller's units."""
+    """Factors that convert a `Problem` back to the caller's units."""
 
     weight: Float[Array, ""]  # unit of weight
     cost: Float[Array, ""]  # lowest cost, which was subtracted from all costs
@@ -58,7 +58,7 @@ def feasible_part(
     b: Float[Array, " m"],
     mask: Bool[Array, "n m"],
 ) -> FeasiblePart:
-    """Find the items that can move, and clip the mass to what they can move."""
+    """Find the items that can move, and clip the mass to their total."""
     in_range = (epsilon > 0) & (a >= 0).all() & (b >= 0).all()
     cost = jnp.where(mask & (a > 0)[:, None] & (b > 0)[None, :], cost, jnp.inf)
     # NaN is not infinite: a NaN cost stays in the problem and keeps it from converging.
@@ -100,7 +100,7 @@ def normalise(part: FeasiblePart, epsilon: Float[Array, ""]) -> tuple[Problem, S
 
 
 def make_side(weights: Float[Array, " n"], mass: Float[Array, ""]) -> Side:
-    """A side of items with these weights, of which `mass` moves."""
+    """Make a side of items with these weights, of which `mass` moves."""
     kept = vector_total(weights) - mass
     smallest = jnp.finfo(weights.dtype).eps ** 2  # has a logarithm, and is below any rounding
     return Side(weights, replace_value(kept, jnp.maximum(kept, smallest)))

@@ -8,7 +8,7 @@ share :math:`\sigma(\log S_i - \delta + \log (s / r))` of it. The shares must ad
 one equation for the one unknown :math:`\delta`, whose left side is monotone. Columns and the
 potential of the dummy row follow in the same way.
 
-The factor :math:`s / r` is the odds of moving if all items were alike. With the factor split off,
+The factor :math:`s / r` is the odds of moving if all items were equal. With the factor split off,
 :math:`\delta` stays a number of moderate size even if very little of a side moves.
 """
 
@@ -47,7 +47,7 @@ def split_weights(
 
     Returns:
         The moved part of each weight, the kept part, and :math:`\delta`. All are differentiable:
-        the derivative of the last step is that of the root.
+        the derivative of the last step equals the derivative of the root.
     """
     mass = jnp.maximum(mass, jnp.finfo(gap.dtype).tiny)
     constants = lax.stop_gradient((gap, side, mass))

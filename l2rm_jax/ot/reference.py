@@ -1,4 +1,4 @@
-"""The same problem for ott-jax, the reference that the solver is tested and timed against."""
+"""Build the same problem for ott-jax, the reference that the solver is compared with."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -21,7 +21,7 @@ def linear_problem(
 ) -> LinearProblem:
     """Build the extended problem for ott-jax's Sinkhorn.
 
-    Of ott-jax's plan, `plan[:-1, :-1]` is the partial plan. Arguments are those of
+    The partial plan is `plan[:-1, :-1]` of ott-jax's plan. Arguments are as for
     `l2rm_jax.ot.extended.extend`; without `mask`, every pair is allowed.
     """
     mask = jnp.ones(cost.shape, bool) if mask is None else mask

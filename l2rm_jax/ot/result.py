@@ -10,7 +10,7 @@ from l2rm_jax.ot.gradient import with_gradient
 
 
 class PartialSinkhornResult(NamedTuple):
-    """A partial transport plan and how it was reached; every field has the batch's axes.
+    """A partial transport plan with diagnostics; every field has the axes of the batch.
 
     The plan is exp((f_i + g_j + price - cost_ij) / epsilon). Of its weight, row i keeps
     exp(f_i / epsilon) and column j keeps exp(g_j / epsilon), so no constant can be moved from one

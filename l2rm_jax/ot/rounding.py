@@ -28,21 +28,21 @@ from l2rm_jax.ot.sums import (
     vector_total,
 )
 
-# Rounds of filling at most; a plan that has nearly converged needs one or two.
+# Maximum number of filling rounds; a plan that has nearly converged needs one or two.
 _ROUNDS = 100
-# Each detour through a full column counts for so much less than room at hand.
+# Factor by which each detour through a full column lowers the reach.
 _FAINT = 1e-5
 
 
 def round_transport(
     transport: Transport, part: FeasiblePart, cost: Float[Array, "n m"]
 ) -> tuple[Transport, Float[Array, ""]]:
-    """Round the plan of a solution, whose gradient it keeps.
+    """Round the plan of a solution, keeping its gradient.
 
     Args:
         transport: the solution.
         part: the problem that it solves.
-        cost: costs, to compute the rounded plan's.
+        cost: costs, to compute the cost of the rounded plan.
 
     Returns:
         The solution with plan, sums and cost of the rounded plan, and the weight that this plan
@@ -91,7 +91,7 @@ def round_plan(
         spare = jnp.maximum(a - plan.sum(1), 0.0)
         pull = likely * (room + _FAINT * via * b)[None, :]
         row_pull = jnp.maximum(pull.sum(1), tiny)
-        # The pull decides as far as rows have weight left; the others give the rest alike.
+        # Rows with weight left fill first, by their pull; the others share the rest equally.
         wanted = row_pull * spare
         given = jnp.minimum(wanted * (missing / jnp.maximum(wanted.sum(), tiny)), spare)
         left = spare - given
@@ -113,7 +113,7 @@ def round_plan(
 
 
 def _scale_down(plan, mass, a, b):
-    """Scale rows, columns and then all of a plan to at most what is allowed.
+    """Scale rows, columns and then the whole plan down to their limits.
 
     Returns:
         The plan and its missing mass.

@@ -1,4 +1,4 @@
-"""Sums and products of matrices that keep float32's digits.
+"""Sums and products of matrices with full float32 precision.
 
 Adding thousands of numbers one after another loses a digit or two, most of all if the numbers are
 equal, because all roundings then go one way. Here rows are summed in blocks, and the sums of the
@@ -24,7 +24,7 @@ def matrix_vector(
 ) -> Float[Array, " n"]:
     """Product `matrix @ v` of a matrix of `n` rows, given in blocks.
 
-    Within a row the hardware adds many partial sums at once, so rows need no blocks of their own.
+    Within a row the hardware adds many partial sums at once, so rows need no blocks.
     """
     return jnp.einsum("brm,m->br", blocks, v, precision=lax.Precision.HIGHEST).ravel()[:n]
 

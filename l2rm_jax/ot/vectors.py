@@ -1,8 +1,8 @@
 """Partial transport between vectors, without a matrix of costs.
 
-The iterations are those of `log_domain.py`, accelerated by Anderson's method. Each half makes the
-costs anew, one block of rows after another, and keeps only a sum per row or column. So memory grows
-with n + m, and an iteration takes two times the work of making all costs.
+The iterations of `log_domain.py` are accelerated by Anderson's method. Each half recomputes the
+costs, one block of rows after another, and keeps only a sum per row or column. So memory grows with
+n + m, and an iteration takes twice the work of computing all costs.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from l2rm_jax.ot.log_domain import update_potentials
 from l2rm_jax.ot.problem import Side, make_side
 from l2rm_jax.ot.sums import vector_total
 
-_BLOCK_ENTRIES = 2**22  # costs that are made at a time: 16 MiB
+_BLOCK_ENTRIES = 2**22  # costs computed at a time: 16 MiB
 _MAX_STEP = 10.0  # of an extrapolation, in units of epsilon
 
 Cost = Callable[[Array, Array], Array]
@@ -42,9 +42,9 @@ class _Vectors(NamedTuple):
 
 
 class PlanOfVectors(NamedTuple):
-    """A plan, given by vectors and the logs of two scalings, and the way it was reached.
+    """A plan, given by vectors and the logs of two scalings, with diagnostics.
 
-    The plan is exp(log_rows_i + log_columns_j - cost_ij / epsilon). The methods make it block by
+    The plan is exp(log_rows_i + log_columns_j - cost_ij / epsilon). The methods compute it block by
     block.
     """
 
@@ -95,8 +95,9 @@ def partial_sinkhorn_of(
 
     It solves the problem of `partial_sinkhorn`, in mode "converged", with ``cost(images,
     captions)`` as its matrix. If that matrix fits into memory, `partial_sinkhorn` is several times
-    faster, because it makes the costs once. There are no Newton steps here: with much mass at a
-    small epsilon, this function needs more iterations, or fails and says so. Not differentiable.
+    faster, because it computes the costs once. There are no Newton steps here: with much mass at a
+    small epsilon, this function needs more iterations, or does not converge (see ``converged``).
+    Not differentiable.
 
     Args:
         images: vectors of the rows.
@@ -133,14 +134,14 @@ def _check(images, captions, a, b, own, max_iterations) -> None:
     n, m = len(images), len(captions)
     if images.ndim != 2 or captions.ndim != 2 or not n or not m:
         raise ValueError(
-            f"images and captions must be non-empty matrices, found shapes {images.shape} and "
-            f"{captions.shape}"
+            f"images, captions: found shapes {images.shape} and {captions.shape}, expected "
+            "non-empty matrices"
         )
     for name, array, size in (("a", a, n), ("b", b, m), ("own", own, m)):
         if jnp.shape(array) != (size,):
-            raise ValueError(f"{name} must have shape {(size,)}, found {jnp.shape(array)}")
+            raise ValueError(f"{name}: found shape {jnp.shape(array)}, expected {(size,)}")
     if max_iterations < 1:
-        raise ValueError(f"max_iterations must be at least 1, found {max_iterations}")
+        raise ValueError(f"max_iterations: found {max_iterations}, expected at least 1")
 
 
 class _State(NamedTuple):

@@ -1,12 +1,12 @@
 """Pages: HTML files that need no server and no network.
 
 * `search` writes the page of a search, with pictures and matched words.
-* `gallery` writes the page of an audit, on which a person decides; `gallery_rows` says which pairs
-  it holds.
-* `markup` has what both share: escaped texts, the policy that lets only their own code run;
+* `gallery` writes the page of an audit, on which a person decides; `gallery_rows` selects the pairs
+  in it.
+* `markup` has their common parts: escaped texts, and the policy that lets only their own code run;
   `thumbnails` makes small pictures.
 
-May import `judging`, `data` and what is below them.
+May import `judging`, `data` and the rooms below them.
 """
 
 from l2rm_jax.pages.gallery import Gallery, write_gallery

@@ -1,4 +1,4 @@
-// The page: two doors (the list and the blind review), filters, search, decisions, keys.
+// The page: two views or "doors" (the list and the blind review), filters, search, decisions, keys.
 
 const find = (id) => document.getElementById(id);
 const count = (number) => number.toLocaleString("en");
@@ -6,7 +6,7 @@ let door = "list";
 let filter = "all"; // "all", "decided" or the number of a kind
 let decisions, list;
 
-// The decision of a pair that holds through this door: the review asks again what the list has decided.
+// The decision of a pair that counts in this door: the review asks again about pairs decided in the list.
 function decisionOf(row) {
   const entry = decisions.of(row);
   return entry && (door === "list" || entry.door === "review") ? entry : null;
@@ -18,7 +18,7 @@ function say(text) {
   find("status").textContent = text;
 }
 
-// Which pairs are in the list.
+// Pairs in the list.
 
 function pairsInView() {
   if (door === "review") return Int32Array.from(about.review);
@@ -31,7 +31,7 @@ function pairsInView() {
   });
 }
 
-// Show the pairs again; select `row` if it is among them, else the first that is not decided.
+// Show the pairs again; select `row` if it is among them, else the first undecided pair.
 function refresh(row = null) {
   const view = pairsInView();
   let index = row === null ? -1 : view.indexOf(row);
@@ -46,10 +46,10 @@ function openDoor(name, row = null) {
   find("list-door").setAttribute("aria-pressed", door === "list");
   find("review-door").setAttribute("aria-pressed", door === "review");
   find("door-note").textContent = door === "review"
-    ? "What the audit says is hidden until you have decided."
+    ? "The results of the audit are hidden until you have decided."
     : data.row
-      ? `${count(data.order.length)} of ${count(about.pairs)} pairs, the most doubted first.`
-      : "All pairs, the most doubted first.";
+      ? `${count(data.order.length)} of ${count(about.pairs)} pairs, the most suspicious first.`
+      : "All pairs, the most suspicious first.";
   refresh(row);
 }
 
@@ -64,8 +64,8 @@ function chooseFilter(name) {
 function addFilters() {
   const counts = about.kinds.map(() => 0);
   for (const kind of data.kind) counts[kind]++;
-  const doubtedFirst = [...about.kinds.keys()].slice(2).concat(1, 0);
-  const kinds = doubtedFirst.map((kind) => [kind, kindName(kind), counts[kind]]);
+  const suspiciousFirst = [...about.kinds.keys()].slice(2).concat(1, 0);
+  const kinds = suspiciousFirst.map((kind) => [kind, kindName(kind), counts[kind]]);
   const filters = [["all", "all", data.kind.length], ...kinds, ["decided", "decided", 0]];
   find("filters").replaceChildren(...filters.map(([value, text, number]) => {
     const button = make("button", { type: "button", onclick: () => chooseFilter(value) },
@@ -77,7 +77,7 @@ function addFilters() {
   }));
 }
 
-// What is shown of a pair: its row in the list, and the pane beside.
+// Display of a pair: its row in the list, and the pane next to it.
 
 const MARKS = { fits: "\u2713", wrong: "\u2717", unsure: "?" };
 
@@ -101,7 +101,7 @@ function fillRow(element, row, index) {
 function showPair(row) {
   const pane = find("pair");
   if (row === null) {
-    pane.replaceChildren(make("p", { className: "reason", textContent: "No pair is found. Esc in the search field empties it." }));
+    pane.replaceChildren(make("p", { className: "reason", textContent: "No pairs found. Press Esc in the search field to clear it." }));
     return;
   }
   const decided = decisionOf(row);
@@ -123,17 +123,17 @@ function showProgress() {
   find("filters").lastElementChild.lastElementChild.textContent = count(decisions.byRow.size);
   if (!decisions.storage) {
     find("door-note").textContent =
-      "This browser keeps nothing for this page: download the decisions before you close it.";
+      "This browser does not store decisions for this page: download them before you close it.";
   }
 }
 
 function changed(row) {
   showPair(row);
   showProgress();
-  // A reader follows the list by itself while the list has the focus.
+  // Screen readers follow the list on their own while the list has the focus.
   if (row !== null && document.activeElement !== find("pairs")) {
-    const doubt = isBlind(row) ? "" : `, doubt ${percent(data.posterior[row])}`;
-    find("announced").textContent = `${list.index + 1} of ${list.view.length}${doubt}: ${data.captions[row]}`;
+    const suspicion = isBlind(row) ? "" : `, suspicion ${percent(data.posterior[row])}`;
+    find("announced").textContent = `${list.index + 1} of ${list.view.length}${suspicion}: ${data.captions[row]}`;
   }
 }
 
@@ -145,7 +145,7 @@ function decide(decision, caption = null) {
   const row = list.row;
   if (row === null) return;
   if (isLocked(row) && (decisions.of(row).decision !== decision || caption === null)) {
-    say("Decided in the blind review, so it stays. Undo (z) takes decisions back, the last first.");
+    say("Decided in the blind review, so it cannot be changed. Undo (z) takes back decisions, the latest first.");
     return;
   }
   const entry = { row, decision, caption, door: isLocked(row) ? "review" : door };
@@ -167,7 +167,7 @@ function moveOn() {
   list.select(index);
   const left = view.some((row) => !decisionOf(row));
   say(left
-    ? "The end of the list. Some pairs above are not decided."
+    ? "End of the list. Some pairs above are undecided."
     : `All pairs of this ${door} are decided. Download the decisions (d).`);
 }
 
@@ -267,7 +267,7 @@ async function start() {
   decisions = new Decisions(about.key, weights);
   list = new PairList(find("pairs"), fillRow, changed);
   find("review-door").hidden = !about.review.length;
-  // Each door keeps its place: the list would tell what it says of the pair that the review shows.
+  // Each door keeps its place: the list must not reveal the results for the pair shown in the review.
   const places = { list: null, review: null };
   for (const name of ["list", "review"]) {
     find(`${name}-door`).onclick = () => {

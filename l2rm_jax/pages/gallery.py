@@ -1,10 +1,10 @@
-"""The page of an audit: one HTML file on which a person looks at pairs and decides.
+"""Write the page of an audit: one HTML file on which a person views pairs and decides.
 
-The page needs no server and no network. The most doubted pairs are in it: columns of numbers as
-typed arrays and texts as UTF-8, each a block of gzip in base64 that the browser unpacks. A policy
+The page needs no server and no network. It contains the most suspicious pairs: columns of numbers
+as typed arrays and texts as UTF-8, each a gzip block in base64 that the browser unpacks. A policy
 in its head (`Content-Security-Policy`) lets only the style and the script of this package run, by
 their hashes, and lets only pictures be loaded, from the page itself and from disk. The script shows
-texts of the data as nothing but text, so the policy is a second lock.
+texts of the data only as text, so the policy is a second safeguard.
 """
 
 import base64
@@ -28,34 +28,34 @@ from l2rm_jax.judging import Judgement
 from l2rm_jax.judging.judgement import KINDS
 from l2rm_jax.pages.gallery_rows import LISTED, listed, rows_needed, taken
 from l2rm_jax.pages.markup import escape_text, policy_hash, read_parts
-from l2rm_jax.pages.thumbnails import SMALL, make_thumbnail
+from l2rm_jax.pages.thumbnails import make_thumbnail
 
 SCRIPTS = ("gallery_data.js", "gallery_decisions.js", "gallery_list.js", "gallery_pair.js",
            "gallery.js")  # fmt: skip
 SIDE, QUALITY = 288, 70  # of embedded pictures: about 15 kB each
-ROWS = 65_536  # rows of a column, or texts, that are converted at once
+ROWS = 65_536  # rows of a column, or texts, converted at once
 PIECE = 3 * 2**18  # bytes of gzip in one script element; a multiple of 3, which base64 takes whole
 HEAD = '<th scope="col">'
 UNKNOWN = 2**16 - 1  # code of NaN in a column of 16 bits; numbers have the codes below
 
 
 class Gallery(NamedTuple):
-    """What the page shows.
+    """Contents of the page.
 
     Attributes:
       title: the data's name and size and the seed, in one line.
-      key: hash of the audit. The browser keeps decisions under it, as pages may share a storage.
+      key: hash of the audit. The browser stores decisions under it, as pages may share a storage.
       verdict: the first sentences of the report.
-      details: tables that say how the pairs were judged: title, header and rows.
-      judgement: what is known of each pair. Captions of the nearest images of an image stand for a
-        picture that cannot be shown.
+      details: tables on how the pairs were judged: title, header and rows.
+      judgement: judgement of the pairs. If a picture cannot be shown, the page shows captions of
+        the nearest images instead.
       captions: [pairs]
-      ids: [images] what the user calls each image.
+      ids: [images] the user's name of each image.
       pictures: [images] files of the images; None if there are only features.
-      review: pairs of the blind review, in the order in which they are shown.
+      review: pairs of the blind review, in display order.
       review_weight: 1 / probability that each of these was drawn, for `decisions.csv`.
-      shown: how many of the most doubted pairs have their picture in the file. Those of the review
-        always have; other pictures are loaded from their own files when a pair is selected.
+      shown: number of the most suspicious pairs whose picture is embedded in the file. Pictures of
+        the review are always embedded; others are loaded from their files when a pair is selected.
     """
 
     title: str
@@ -74,7 +74,7 @@ class Gallery(NamedTuple):
 def write_gallery(path: str | Path, gallery: Gallery) -> None:
     """Write the page to a new file, which appears when it is complete.
 
-    It lists the 100,000 most doubted pairs, and those of the review.
+    It lists the 100,000 most suspicious pairs and the pairs of the review.
 
     The same gallery gives the same bytes, with the same versions of zlib and Pillow. The page is
     written in pieces, so memory does not grow with the number of pairs.
@@ -148,7 +148,7 @@ def _check(gallery: Gallery) -> None:
 
 
 def _details(tables: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]]) -> str:
-    """Tables, folded until someone asks for them."""
+    """Render the tables, collapsed until the user opens them."""
     if not tables:
         return ""
 
@@ -169,7 +169,7 @@ def _details(tables: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]
 
 
 def _narrowed(gallery: Gallery) -> tuple[Gallery, Int[np.ndarray, " rows"] | None]:
-    """What the page holds, and the rows of its pairs in the data; None if it holds all."""
+    """Restrict the gallery to the pairs of the page; return their rows in the data, None if all."""
     if len(gallery.judgement) <= LISTED:
         return gallery, None
     judgement = listed(gallery.judgement, gallery.review, LISTED)
@@ -186,7 +186,7 @@ def _narrowed(gallery: Gallery) -> tuple[Gallery, Int[np.ndarray, " rows"] | Non
 
 
 def _write_about(file: BinaryIO, gallery: Gallery, pairs: int) -> None:
-    """What is not a column: JSON, in which `<` is escaped, as `</script>` would end the element."""
+    """Write all but the columns as JSON, with `<` escaped: `</script>` would end the element."""
     low, high = _range(gallery.judgement.information)
     about = {
         "key": gallery.key,
@@ -202,14 +202,14 @@ def _write_about(file: BinaryIO, gallery: Gallery, pairs: int) -> None:
 
 
 def _range(numbers: Float[np.ndarray, " n"]) -> tuple[float, float]:
-    """Lowest and highest of the finite numbers; (0, 1) if they do not differ."""
+    """Return the lowest and highest finite number; a range of width 1 if they are equal."""
     finite = numbers[np.isfinite(numbers)]
     low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
     return (low, high) if low < high else (low, low + 1)
 
 
 def _columns(found: Judgement) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """Names and bytes of the columns, as `gallery_data.js` reads them: little-endian."""
+    """Yield names and bytes of the columns, as `gallery_data.js` reads them: little-endian."""
     for name in ("posterior", "probability", "none_fits"):
         yield name, _codes(getattr(found, name), 0.0, 1.0)
     yield "information", _codes(found.information, *_range(found.information))
@@ -226,7 +226,7 @@ def _slices(column: np.ndarray, dtype: str) -> Iterator[bytes]:
 
 
 def _codes(column: np.ndarray, low: float, high: float) -> Iterator[bytes]:
-    """Numbers in [low, high] as 16 bits: 0 to 65534, and `UNKNOWN` for NaN."""
+    """Encode numbers in [low, high] as 16 bits: 0 to 65534, and `UNKNOWN` for NaN."""
     for start in range(0, len(column), ROWS):
         share = (column[start : start + ROWS].astype(np.float64) - low) / (high - low)
         codes = np.rint(share.clip(0, 1) * (UNKNOWN - 1))
@@ -234,7 +234,7 @@ def _codes(column: np.ndarray, low: float, high: float) -> Iterator[bytes]:
 
 
 def _lines(texts: Iterable[str]) -> Iterator[bytes]:
-    """Texts as UTF-8, one a line. Space within a text is one blank, as a page shows it anyway."""
+    """Encode texts as UTF-8, one per line, with white space collapsed as a browser shows it."""
     lines, separator = [], b""
     for text in texts:
         lines.append(" ".join(text.split()))
@@ -246,11 +246,8 @@ def _lines(texts: Iterable[str]) -> Iterator[bytes]:
 
 
 def _utf8(text: str) -> bytes:
-    """UTF-8; half characters, which it cannot hold, become U+FFFD."""
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+    """Encode as UTF-8; lone surrogates, which it cannot represent, become U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
 def _write_block(file: BinaryIO, name: str, pieces: Iterable[bytes]) -> None:
@@ -258,7 +255,7 @@ def _write_block(file: BinaryIO, name: str, pieces: Iterable[bytes]) -> None:
 
     Base64 has no `<`, so nothing in a block can end its element.
     """
-    packer = zlib.compressobj(6, zlib.DEFLATED, 31)  # 31: gzip, whose header has no time then
+    packer = zlib.compressobj(6, zlib.DEFLATED, 31)  # 31: gzip, here without a time in its header
     start, end = f'<script type="application/gzip" data-block="{name}">'.encode(), b"</script>\n"
     packed = bytearray()
     for piece in chain(map(packer.compress, pieces), map(packer.flush, (zlib.Z_FINISH,))):
@@ -270,7 +267,7 @@ def _write_block(file: BinaryIO, name: str, pieces: Iterable[bytes]) -> None:
 
 
 def _addresses(pictures: Iterable[Path], folder: Path) -> Iterator[str]:
-    """Addresses of files for the page in `folder`: relative, so that both can be moved together."""
+    """Yield addresses relative to the page's `folder`, so that both can be moved together."""
 
     @cache
     def prefix(parent: str) -> str:
@@ -282,15 +279,15 @@ def _addresses(pictures: Iterable[Path], folder: Path) -> Iterator[str]:
 
 
 def _write_pictures(file: BinaryIO, gallery: Gallery) -> None:
-    """Write the pictures of the review and of the most doubted pairs, each once.
+    """Write the pictures of the review and of the most suspicious pairs, each once.
 
-    Those that cannot be read, or not be reduced as Pillow is not installed, are left out.
+    Pictures that cannot be read are left out.
     """
     found = gallery.judgement
     pairs = np.concatenate([gallery.review, found.order[: gallery.shown]]).astype(np.int64)
     for image in dict.fromkeys(found.image[pairs].tolist()):
         picture = Path(gallery.pictures[image])
-        shown = make_thumbnail(picture, side=SIDE, quality=QUALITY, largest=SMALL)
+        shown = make_thumbnail(picture, side=SIDE, quality=QUALITY)
         if not isinstance(shown, str):
             kind, content = shown.uri.removeprefix("data:").split(";base64,")
             element = f'<script type="{kind}" data-image="{image}">{content}</script>\n'

@@ -1,13 +1,13 @@
-// The selected pair: picture, caption, what the audit says of it, and the captions that may fit better.
+// The selected pair: picture, caption, results of the audit, and captions that may fit better.
 
 const KIND_TEXTS = {
   matched: "more likely right than wrong",
-  alternate: "also a caption of a similar image, so it is kept",
-  doubtful: "more likely wrong than right, by itself",
-  foreign_set: "all captions of this image look like those of another image",
-  uninformative: "says too little to tell: it would fit many images as well",
-  shifted: "stands in a run of rows whose captions fit the images of other rows",
-  placeholder: "its picture stands with many captions that have nothing in common",
+  near_duplicate: "also a caption of a near duplicate of this image, so it is kept",
+  swapped_caption: "this caption alone is more likely wrong than right",
+  swapped_set: "all captions of this image seem to belong to another image",
+  uninformative: "too vague to judge: it would fit many images equally well",
+  shifted: "in a run of rows whose captions fit the images of other rows",
+  placeholder: "its picture is stored with many unrelated captions",
 };
 
 const kindName = (kind) => about.kinds[kind].replace("_", " ");
@@ -24,13 +24,13 @@ function describeDecision({ decision, caption }) {
   return caption === null ? "wrong, none fits" : `wrong, this fits: ${data.captions[caption]}`;
 }
 
-// Elements of the pane. `decided` is the decision that holds through this door, or null; `blind`
-// hides all that the audit says; `take` is called with the row of a proposed caption, unless null.
+// Elements of the pane. `decided` is the decision that counts in this door, or null; `blind` hides
+// the results of the audit; `take` is called with the row of a proposed caption, unless null.
 function describePair(row, { decided, blind, take }) {
   const image = data.image[row];
   const id = make("bdi", { textContent: data.ids[image] });
   const facts = make("p", { className: "facts" });
-  if (!blind) facts.append(make("strong", { textContent: `doubt ${percent(data.posterior[row])}` }));
+  if (!blind) facts.append(make("strong", { textContent: `suspicion ${percent(data.posterior[row])}` }));
   facts.append(make("span", { textContent: `row ${rowOf(row)}` }), make("span", {}, id));
   const heading = make("div", { className: "heading" },
     make("h2", { id: "caption", dir: "auto", textContent: data.captions[row] }), facts);
@@ -58,7 +58,7 @@ function describeJudgement(row, decided, take) {
   const none = decided !== null && decided.decision === "wrong" && decided.caption === null;
   items.push(proposalButton("n", "none of these fits", data.none_fits[row], none, take && (() => take(null))));
   const list = make("ul", {}, ...items.map((item) => make("li", {}, item)));
-  return [judgement, make("h3", { textContent: "May fit this image better, each by itself" }), list];
+  return [judgement, make("h3", { textContent: "Captions that may fit this image better" }), list];
 }
 
 function proposalButton(key, text, probability, taken, onclick) {
@@ -93,11 +93,11 @@ function showPicture(image) {
   return figure;
 }
 
-// Where there is no picture, the captions of the nearest images say what it may show.
+// Without a picture, captions of the nearest images suggest its content.
 function standIn(image, ...reason) {
   const note = make("p", { className: "reason" }, ...reason);
   if (!data.near) return [note];
   const near = [...data.near.subarray(3 * image, 3 * image + 3)].filter((other) => other >= 0);
   const rows = near.filter((other) => pairsOfImage(other).length).map((other) => pairsOfImage(other)[0]);
-  return [note, ...describeCaptions("What it may show: a caption of each of the three most similar images", rows)];
+  return [note, ...describeCaptions("Possible content: a caption of each of the three most similar images", rows)];
 }

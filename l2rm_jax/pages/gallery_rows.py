@@ -1,4 +1,4 @@
-"""Which pairs a page holds: the most doubted ones, those of the review, and what goes with them."""
+"""Select the rows of a page: the most suspicious pairs, the review, and rows shown with them."""
 
 from dataclasses import replace
 
@@ -7,11 +7,11 @@ from jaxtyping import Int
 
 from l2rm_jax.judging import Judgement
 
-LISTED = 100_000  # pairs of a page, the most doubted ones; a browser reads some ten times as many
+LISTED = 100_000  # most suspicious pairs in a page; browsers can read about ten times as many
 
 
 def listed(judgement: Judgement, review: Int[np.ndarray, " n"], most: int) -> Judgement:
-    """Return the judgement with the most doubted pairs and those of the review in its order."""
+    """Return the judgement with only the most suspicious pairs and the review in its order."""
     chosen = np.zeros(len(judgement), bool)
     chosen[judgement.order[:most]] = True
     chosen[review] = True
@@ -19,10 +19,10 @@ def listed(judgement: Judgement, review: Int[np.ndarray, " n"], most: int) -> Ju
 
 
 def rows_needed(judgement: Judgement) -> Int[np.ndarray, " rows"]:
-    """Rows of which the page shows something, ascending.
+    """Return the rows of which the page shows anything, ascending.
 
     They are the pairs in the order, all captions of their images, the proposed captions, and the
-    first caption of each of the nearest images, which stands for a picture that cannot be shown.
+    first caption of each of the nearest images, shown if a picture cannot be shown.
     """
     image, order = judgement.image, judgement.order
     is_shown = np.zeros(int(image.max()) + 1, bool)
@@ -40,16 +40,16 @@ def rows_needed(judgement: Judgement) -> Int[np.ndarray, " rows"]:
 def taken(
     judgement: Judgement, rows: Int[np.ndarray, " rows"], images: Int[np.ndarray, " images"]
 ) -> Judgement:
-    """Return what a page shows of some pairs and images; their numbers count within these.
+    """Restrict the judgement to the given pairs and images, renumbered within these.
 
     Args:
-      judgement: of all pairs.
-      rows: the pairs, ascending; those of the order are among them.
+      judgement: judgement of all pairs.
+      rows: the pairs, ascending; they include the pairs of the order.
       images: the images of these pairs, ascending.
     """
 
     def place(numbers: np.ndarray, among: np.ndarray) -> np.ndarray:
-        """Places of numbers; -1 for those that are not there."""
+        """Return the places of numbers; -1 if missing."""
         at = np.searchsorted(among, numbers).clip(max=len(among) - 1)
         return np.where(among[at] == numbers, at, -1)
 

@@ -1,8 +1,8 @@
-"""The page of a search: one HTML file with the pictures in it, which opens from disk.
+"""Write the page of a search: one HTML file with embedded pictures, which opens from disk.
 
 The page needs no server and no network. A policy in its head (`Content-Security-Policy`) lets only
-the style and the script of this package run, by their hashes, and nothing be loaded. Every text is
-escaped, so the policy is a second lock.
+the style and the script of this package run, by their hashes, and forbids loading anything. Every
+text is escaped, so the policy is a second safeguard.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -18,17 +18,17 @@ from l2rm_jax.errors import DataError
 from l2rm_jax.pages.markup import escape_text, policy_hash, read_parts
 from l2rm_jax.pages.thumbnails import Thumbnail, make_thumbnail
 
-LEVELS = 9  # shades of a word, besides none
-STRONGEST = 3  # a word with this many times its even share of the weight has the strongest shade
+LEVELS = 9  # shades of a word, not counting no shade
+STRONGEST = 3  # multiple of a word's even share of the weight that gets the strongest shade
 
 
 class PageAlignment(NamedTuple):
-    """Which words of a pair matched which regions.
+    """Alignment of the words of a pair with image regions.
 
     Attributes:
-      words: the words, in their order.
-      weights: weight of each region with each word, >= 0, as `RetrievalModel.alignment` returns it
-        without the padding. The sum over the regions shades the word.
+      words: the words, in order.
+      weights: weight of each region with each word, >= 0, as `RetrievalModel.alignment` returns it,
+        without padding. The sum over the regions determines the shade of the word.
       grid: rows and columns, if the regions are a grid over the whole picture, row by row from the
         top left. None for other regions, which the page lists by number, from 1.
     """
@@ -39,15 +39,15 @@ class PageAlignment(NamedTuple):
 
 
 class PageHit(NamedTuple):
-    """An image or a caption that a search found.
+    """Image or caption found by a search.
 
     Attributes:
-      rank: its place, from 1.
+      rank: its rank, from 1.
       score: its similarity with the query.
-      id: what the user calls it.
-      caption: the caption; of an image, one of its captions, or None.
+      id: the user's name of it.
+      caption: the caption; for an image, one of its captions, or None.
       picture: file of the image. None for a caption, or if there is no file.
-      alignment: which words of the query and the hit matched which regions; None without.
+      alignment: alignment of words with regions for the query and the hit; None without.
     """
 
     rank: int
@@ -59,12 +59,12 @@ class PageHit(NamedTuple):
 
 
 class PageQuery(NamedTuple):
-    """A query with its hits.
+    """Query with its hits.
 
     Attributes:
-      text: the caption that was searched for, or the id of the image.
+      text: the caption of the query, or the id of its image.
       hits: best first.
-      picture: file of the image that was searched with. None for a caption.
+      picture: file of the query image. None for a caption.
     """
 
     text: str
@@ -73,10 +73,10 @@ class PageQuery(NamedTuple):
 
 
 def render_page(queries: Sequence[PageQuery], *, title: str, subtitle: str = "") -> str:
-    """Return the page of some queries as HTML that holds all it needs.
+    """Return the page of some queries as self-contained HTML.
 
-    Pictures are embedded, reduced if Pillow is installed. In place of a picture that cannot be
-    shown, the page has the id and the reason.
+    Pictures are embedded, and reduced if they are large. If a picture cannot be shown, the page
+    shows its id and the reason.
 
     Args:
       queries: at least one.
@@ -86,7 +86,7 @@ def render_page(queries: Sequence[PageQuery], *, title: str, subtitle: str = "")
       DataError: there is no query, or an alignment does not fit its words or its grid.
     """
     if not queries:
-        raise DataError("the page of a search: no queries, expected at least one")
+        raise DataError("the page of a search: found no queries, expected at least one")
     thumbnail = cache(make_thumbnail)
     sections = [_query(number, query, thumbnail) for number, query in enumerate(queries, 1)]
     style, script = read_parts(__file__, "search.css"), read_parts(__file__, "search.js")
@@ -137,9 +137,9 @@ def write_page(
         unfinished.write_bytes(page.encode())
 
 
-_LEGEND = """<p class="legend">The more a word weighs in a score, the stronger its colour and the
-thicker its underline. Point at a word, tap it, or go to it by <kbd>Tab</kbd> and the arrow keys,
-to see the regions that it matched; <kbd>Esc</kbd> ends that.</p>"""
+_LEGEND = """<p class="legend">Words with a larger weight in the score have a stronger colour and a
+thicker underline. Point at a word, tap it, or move to it with <kbd>Tab</kbd> and the arrow keys,
+to see the regions that it matched; <kbd>Esc</kbd> hides them.</p>"""
 
 
 def _contents(queries: Sequence[PageQuery]) -> str:
@@ -151,7 +151,7 @@ def _contents(queries: Sequence[PageQuery]) -> str:
 
 
 def _query(number: int, query: PageQuery, thumbnail: Callable[[Path], Thumbnail | str]) -> str:
-    """Section of a query: hits with pictures are cards, captions are rows."""
+    """Render the section of a query: hits with pictures are cards, captions are rows."""
     has_pictures = any(hit.picture for hit in query.hits)
     asked = ""
     if query.picture:
@@ -169,7 +169,7 @@ def _query(number: int, query: PageQuery, thumbnail: Callable[[Path], Thumbnail 
 
 def _hit(hit: PageHit, query: PageQuery, thumbnail: Callable[[Path], Thumbnail | str]) -> str:
     stage = _stage(hit.picture, hit.id, hit.caption or "", thumbnail) if hit.picture else ""
-    # A caption with an alignment is shown word by word, so not a second time as a whole.
+    # A caption with an alignment is shown word by word, so do not repeat it as a whole.
     caption = hit.caption if hit.picture or not hit.alignment else None
     parts = [
         stage,
@@ -180,7 +180,7 @@ def _hit(hit: PageHit, query: PageQuery, thumbnail: Callable[[Path], Thumbnail |
     ]
     if hit.alignment:
         parts.append(_words(hit))
-        if hit.picture or not query.picture:  # else the regions are told below the query's picture
+        if hit.picture or not query.picture:  # else regions are listed below the query's picture
             parts.append('<p class="regions" aria-live="polite"></p>')
     return f'<li class="hit">{"".join(part for part in parts if part)}</li>\n'
 
@@ -188,19 +188,19 @@ def _hit(hit: PageHit, query: PageQuery, thumbnail: Callable[[Path], Thumbnail |
 def _stage(
     picture: str | Path, id_: str, caption: str, thumbnail: Callable[[Path], Thumbnail | str]
 ) -> str:
-    """A picture, or the reason why it is not shown."""
+    """Render a picture, or the reason why it is not shown."""
     shown = thumbnail(Path(picture))
     if isinstance(shown, str):
         note = f'<p><bdi>{escape_text(id_)}</bdi></p><p class="reason">{escape_text(shown)}</p>'
         return f'<div class="stage missing">{note}</div>'
     size = f' width="{shown.size[0]}" height="{shown.size[1]}"' if shown.size else ""
-    # `uri` is a media type of ours and base64, so there is nothing to escape in it.
+    # `uri` is one of our media types and base64, so nothing in it needs escaping.
     image = f'<img src="{shown.uri}" alt="{escape_text(caption or id_)}"{size} decoding="async">'
     return f'<div class="stage"><div class="frame">{image}</div></div>'
 
 
 def _words(hit: PageHit) -> str:
-    """The words as buttons that hold their regions; `search.js` shows these."""
+    """Render the words as buttons with their regions, which `search.js` shows."""
     words, weights, grid = hit.alignment
     weights = np.asarray(weights, np.float64)
     regions = grid[0] * grid[1] if grid else len(weights)
@@ -228,9 +228,6 @@ def _words(hit: PageHit) -> str:
 
 
 def _digits(shares: Iterable[float]) -> str:
-    """Shares in [0, 1] in thousandths, two digits of base 36 each."""
-    digits = "0123456789abcdefghijklmnopqrstuvwxyz"
-    return "".join(
-        digits[number // 36] + digits[number % 36]
-        for number in (round(share * 1000) for share in map(float, shares))
-    )
+    """Encode shares in [0, 1] in thousandths, two base-36 digits each."""
+    numbers = (round(1000 * float(share)) for share in shares)
+    return "".join(np.base_repr(number, 36).lower().zfill(2) for number in numbers)

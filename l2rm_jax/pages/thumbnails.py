@@ -5,12 +5,14 @@ import io
 from pathlib import Path
 from typing import NamedTuple
 
+from PIL import Image, ImageOps, UnidentifiedImageError
+
 from l2rm_jax.errors import first_line
 
 SIDE = 360  # longer side in pixels; pages show them at about half, which is sharp on dense screens
 QUALITY = 80  # of JPEG
-SMALL = 24 * 1024  # a file of so many bytes, of a format that browsers show, is embedded as it is
-LARGEST = 4 * 2**20  # without Pillow, larger files are not shown
+# Bytes up to which files in formats that browsers show are embedded unchanged.
+SMALL = 24 * 1024
 PREFIXES = {
     "png": b"\x89PNG\r\n\x1a\n",
     "jpeg": b"\xff\xd8\xff",
@@ -24,26 +26,22 @@ class Thumbnail(NamedTuple):
 
     Attributes:
       uri: the data URI.
-      size: width and height in pixels; None if the file is embedded as it is.
+      size: width and height in pixels; None if the file is embedded unchanged.
     """
 
     uri: str
     size: tuple[int, int] | None = None
 
 
-def make_thumbnail(
-    path: Path, *, side: int = SIDE, quality: int = QUALITY, largest: int = LARGEST
-) -> Thumbnail | str:
+def make_thumbnail(path: Path, *, side: int = SIDE, quality: int = QUALITY) -> Thumbnail | str:
     """Read a picture for a page; or return the reason why it cannot be shown.
 
-    Pillow reduces it. Small files are embedded as they are, and without Pillow all files of the
-    formats that browsers show, if they are not too large.
+    Small files in formats that browsers show are embedded unchanged, other files as JPEG.
 
     Args:
       path: the file.
       side: longer side in pixels after reducing.
       quality: of the JPEG after reducing, 1 to 95.
-      largest: without Pillow, larger files (in bytes) are not shown.
     """
     try:
         content = path.read_bytes()
@@ -56,22 +54,10 @@ def make_thumbnail(
         kind = None
     if kind and len(content) <= SMALL:
         return _as_uri(kind, content)
-    try:
-        import PIL
-    except ImportError:
-        PIL = None
-    if PIL:
-        return _reduced(content, side, quality)
-    if kind is None:
-        return "browsers do not show this format; install Pillow"
-    if len(content) > largest:
-        return f"too large ({len(content) / 2**20:.0f} MiB); install Pillow, which reduces it"
-    return _as_uri(kind, content)
+    return _reduced(content, side, quality)
 
 
 def _reduced(content: bytes, side: int, quality: int) -> Thumbnail | str:
-    from PIL import Image, ImageOps, UnidentifiedImageError
-
     try:
         with Image.open(io.BytesIO(content)) as picture:
             picture.draft("RGB", (2 * side, 2 * side))  # a large JPEG is decoded smaller

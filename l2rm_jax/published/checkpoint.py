@@ -14,7 +14,7 @@ import argparse
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -27,24 +27,15 @@ _LAYOUTS = (("net",), ("model",), ("model_A", "model_B"))
 _PARTS = ("img_enc", "txt_enc", "sim_enc")
 
 
-class PublishedCheckpoint(NamedTuple):
-    """Content of a published checkpoint: float32 arrays under the authors' flat names.
-
-    Attributes:
-      networks: parameters of each network under its key in the file. Two networks are an ensemble:
-        their authors evaluate the mean of the two similarities.
-      cost: parameters of L2RM's learned cost; None if the file has none.
-    """
-
-    networks: dict[str, dict[str, np.ndarray]]
-    cost: dict[str, np.ndarray] | None
-
-
-def read_checkpoint(path: str | Path) -> PublishedCheckpoint:
+def read_checkpoint(path: str | Path) -> dict[str, dict[str, np.ndarray]]:
     """Read a file; check the name and shape of every parameter, and the saved options.
 
     Nothing in the file is executed: only tensors, plain containers and `argparse.Namespace` are
     unpickled. Tensors that were saved on an accelerator are loaded to the host.
+
+    Returns:
+      The parameters of each network, by its key in the file: float32 arrays under the authors' flat
+      names. Two networks are an ensemble: their authors evaluate the mean of the two similarities.
 
     Raises:
       CheckpointError: PyTorch is not installed; the file cannot be read, needs another Python
@@ -62,17 +53,14 @@ def read_checkpoint(path: str | Path) -> PublishedCheckpoint:
     for key, weights in networks.items():
         sizes = check_state_dict(weights, f"{path}: {key}")
         _check_options(content.get("opt"), graph_steps(weights), sizes, f"{path}: {key}")
-    cost = content.get("cost_function")
-    return PublishedCheckpoint(
-        networks, None if cost is None else _cost(cost, f"{path}: cost_function")
-    )
+    return networks
 
 
 def read_trained_vocabulary(data_config: ConfigDict) -> Vocabulary:
     """Read the vocabulary that a checkpoint was trained with, from the file `data.vocabulary`.
 
     A network's word embedding is indexed by the vocabulary of its training, so a vocabulary built
-    from the captions at hand would not fit.
+    from the given captions would not fit.
 
     Args:
       data_config: the section `data` of a config.
@@ -90,7 +78,7 @@ def read_trained_vocabulary(data_config: ConfigDict) -> Vocabulary:
         ),
     ):
         if not data_config[name]:
-            raise ConfigError(f"data.{name}: empty; --checkpoint needs {what}", hint=hint)
+            raise ConfigError(f"--checkpoint requires data.{name}, {what}", hint=hint)
     return Vocabulary.read(data_config.vocabulary)
 
 
@@ -100,10 +88,10 @@ def weights_for_data(
     image_shape: tuple[int, int],
     where: str,
 ) -> dict[str, np.ndarray]:
-    """A network's parameters, checked against the data and cut to their vocabulary.
+    """Check a network's parameters against the data, and cut them to the vocabulary.
 
     Args:
-      weights: one of `PublishedCheckpoint.networks`.
+      weights: one of the networks of `read_checkpoint`.
       vocabulary_size: number of words in the vocabulary.
       image_shape: number of regions of an image, and features of a region.
       where: the file and network, as the start of an error message.
@@ -119,8 +107,8 @@ def weights_for_data(
     )
     if trained_on != tuple(image_shape):
         raise CheckpointError(
-            f"{where}: trained on images of {trained_on[0]} regions x {trained_on[1]} features, "
-            f"found {image_shape[0]} x {image_shape[1]} in the data"
+            f"{where}: found images of {image_shape[0]} regions x {image_shape[1]} features in "
+            f"the data, expected {trained_on[0]} x {trained_on[1]}, as in training"
         )
     return weights
 
@@ -128,10 +116,10 @@ def weights_for_data(
 def weights_for_vocabulary(
     weights: Mapping[str, np.ndarray], vocabulary_size: int, where: str
 ) -> dict[str, np.ndarray]:
-    """A network's parameters, cut to the vocabulary; the arguments are those of `weights_for_data`.
+    """Cut a network's parameters to the vocabulary; arguments as in `weights_for_data`.
 
     RCL, and sometimes L2RM, append a word `<mask>` to the vocabulary file. No caption contains it,
-    so if the embedding has one row more than the vocabulary, its last row is dropped.
+    so if the embedding has one extra row, its last row is dropped.
 
     Raises:
       CheckpointError: the network was trained with another vocabulary.
@@ -139,8 +127,8 @@ def weights_for_vocabulary(
     embedding = weights["txt_enc.embed.weight"]
     if not 0 <= len(embedding) - vocabulary_size <= 1:
         raise CheckpointError(
-            f"{where}: its embedding has {len(embedding)} words and the vocabulary has "
-            f"{vocabulary_size}; expected the vocabulary that the network was trained with"
+            f"{where}: found a vocabulary of {vocabulary_size} words, expected the vocabulary that "
+            f"the network was trained with, of {len(embedding)} words"
         )
     return {**weights, "txt_enc.embed.weight": embedding[:vocabulary_size]}
 
@@ -151,14 +139,14 @@ def _load(path: Path) -> Mapping[str, Any]:
         import torch
     except ImportError as error:
         raise CheckpointError(
-            f"{path}: reading it needs PyTorch, which is missing",
+            f"{path}: reading this file requires PyTorch",
             hint="pip install 'l2rm_jax[torch]'",
         ) from error
     version = tuple(map(int, torch.__version__.split(".")[:2]))
     if version < (2, 6):
         raise CheckpointError(
-            f"{path}: refused, PyTorch {torch.__version__} can be made to execute code in a file "
-            "(CVE-2025-32434); expected 2.6 or newer"
+            f"{path}: found PyTorch {torch.__version__}, expected 2.6 or newer, as older versions "
+            "can execute code in a file (CVE-2025-32434)"
         )
     try:
         file = path.open("rb")
@@ -170,14 +158,14 @@ def _load(path: Path) -> Mapping[str, Any]:
     except Exception as error:  # a damaged file can raise nearly any type
         needed = re.search(r"GLOBAL (\S+)", str(error))
         reason = (
-            f"it needs the Python global {needed[1]}, but only argparse.Namespace is allowed"
+            f"found the Python global {needed[1]}, expected only argparse.Namespace"
             if needed
-            else "it is damaged, or was not written by torch.save"
+            else "the file is damaged, or was not written by torch.save"
         )
         raise CheckpointError(f"{path}: refused, {reason}") from error
     if not isinstance(content, Mapping):
         raise CheckpointError(
-            f"{path}: holds an object of type {type(content).__name__}, expected a dictionary"
+            f"{path}: found an object of type {type(content).__name__}, expected a dictionary"
         )
     return content
 
@@ -224,31 +212,19 @@ def _array(x: Any, where: str) -> np.ndarray:
             f"{where}: found an object of type {type(x).__name__}, expected a dense tensor of "
             "floats on the CPU"
         )
-    # An expanded tensor stores one number for many; a few bytes could claim any amount of memory.
+    # An expanded tensor stores one number for many, so a few bytes could claim a lot of memory.
     if x.numel() * x.element_size() > x.untyped_storage().nbytes():
         raise CheckpointError(
-            f"{where}: stores fewer numbers than its shape {list(x.shape)} has, expected all"
+            f"{where}: found fewer numbers than its shape {list(x.shape)} requires, expected all"
         )
     return x.detach().float().numpy()
 
 
-def _cost(state: Any, where: str) -> dict[str, np.ndarray]:
-    """Kernel and bias of the learned cost, a linear layer over the columns of a batch of size B."""
-    arrays = _arrays(state, where)
-    shapes = {name: x.shape for name, x in arrays.items()}
-    size = next(iter(shapes.get("fc.bias", ())), 0)
-    if shapes != {"fc.weight": (size, size), "fc.bias": (size,)} or not size:
-        raise CheckpointError(f"{where}: found {shapes}, expected fc.weight [B, B] and fc.bias [B]")
-    if not all(np.isfinite(x).all() for x in arrays.values()):
-        raise CheckpointError(f"{where}: holds numbers that are not finite")
-    return arrays
-
-
 def _check_options(options: Any, steps: int, sizes: Mapping[str, int], where: str) -> None:
-    """Check that the network is the one that the file's options describe.
+    """Check that the network fits the options in the file.
 
-    Only the options tell whether vectors are normalised (`no_imgnorm`, `no_txtnorm`). This library
-    always normalises them, which is the authors' default, so other settings are refused.
+    Only the options say whether vectors are normalised (`no_imgnorm`, `no_txtnorm`). This library
+    always normalises them, which is the authors' default, so other settings are rejected.
     """
     if options is None:
         return

@@ -86,7 +86,9 @@ def check_state_dict(weights: Mapping[str, np.ndarray], where: str) -> dict[str,
         if shape != expected:
             raise CheckpointError(f"{where}: {name} has the shape {shape}, expected {expected}")
         if not np.isfinite(weights[name]).all():
-            raise CheckpointError(f"{where}: {name} holds numbers that are not finite")
+            raise CheckpointError(
+                f"{where}: {name}: found values that are not finite, expected numbers"
+            )
     return sizes
 
 

@@ -1,11 +1,11 @@
-"""A trained model in use: load, encode, score, search, export.
+"""Use a trained model: load, encode, score, search, export.
 
-* `loading` opens runs and published checkpoints as a `Retriever`, of one or more `network`s.
-* `retriever` encodes and searches; `sources` reads what it is given, `encoder` encodes texts as
-  imported data were; `encodings` and `hits` are what it returns, `saved` keeps encodings on disk.
-* `finding` has the three ways to search, `top` finds the best of a large gallery.
+* `loading` opens runs and published checkpoints as a `Retriever` of one or more `network`s.
+* `retriever` encodes and searches; `sources` reads its inputs, `encoder` encodes texts in the same
+  way as the imported data; `encodings` and `hits` are its results, `io` stores encodings on disk.
+* `search` has the three ways to search, `topk` finds the best of a large gallery.
 * `zero_shot` searches vectors of one space, without a run.
-* `commands` is what the modes `search` and `embed` do.
+* `commands` runs the modes `search` and `embed`.
 
 May import `pages`, `published`, `run` and all that these use.
 """

@@ -1,4 +1,4 @@
-"""What the modes `search` and `embed` do."""
+"""Run the modes `search` and `embed`."""
 
 import logging
 import tempfile
@@ -13,7 +13,7 @@ from l2rm_jax.errors import DataError
 from l2rm_jax.retriever.hits import Hits
 from l2rm_jax.retriever.loading import load
 from l2rm_jax.retriever.sources import open_named_split, scene_pictures
-from l2rm_jax.retriever.top import check_top_k
+from l2rm_jax.retriever.topk import check_top_k
 from l2rm_jax.retriever.zero_shot import open_vectors
 from l2rm_jax.run.results import write_json
 
@@ -32,13 +32,13 @@ def search(
     """Search the images of a split for captions.
 
     Args:
-      workdirs: work directories of the runs; of several, the mean of their similarities. None: the
-        vectors of the gallery as they are.
+      workdirs: work directories of the runs; similarities of several runs are averaged. None: use
+        the vectors of the gallery without a run.
       gallery: the split, `DIR:split`.
       queries: the captions.
-      top_k: how many images to find for each.
+      top_k: number of images to find per query.
       proposer: work directory of a run with vectors, which proposes candidates.
-      candidates: how many it proposes for each query; None: 100, or `top_k` if that is more.
+      candidates: number of candidates per query; None: 100, or `top_k` if that is more.
       html: file of a page to write, which must not exist.
 
     Raises:
@@ -50,7 +50,7 @@ def search(
     retriever = load(workdirs) if workdirs else open_vectors(gallery.rpartition(":")[0] or gallery)
     for number, query in enumerate(queries, start=1):
         if not query.strip():
-            raise DataError(f"--query: number {number} is empty, expected a caption")
+            raise DataError(f"--query: found an empty text as number {number}, expected a caption")
     first = None if proposer is None else load(proposer)
     began = time.monotonic()
     encoded = retriever.encode_images(gallery)
@@ -69,9 +69,9 @@ def search(
 def embed(workdirs: Sequence[str], data: str, out: str | Path) -> str:
     """Write the vectors of a split's images and captions to a new directory.
 
-    It holds `images.npy` and `captions.npy`, float32 `[N, d]`; `image_ids.txt`, what the user calls
+    It holds `images.npy` and `captions.npy`, float32 `[N, d]`; `image_ids.txt`, the user's id of
     each image; `captions.txt`; `pairs.npy`, the image row of each caption; and `about.json`: run,
-    fingerprint, head, data and the metric of the vectors. Without captions, only what is of images.
+    fingerprint, head, data and the metric of the vectors. Without captions, it lacks their files.
 
     Args:
       workdirs: work directories of the runs.
@@ -79,7 +79,7 @@ def embed(workdirs: Sequence[str], data: str, out: str | Path) -> str:
       out: the directory, which appears when it is complete.
 
     Returns:
-      What was written, in a sentence.
+      A sentence that describes the directory.
 
     Raises:
       ConfigError: `out` exists, or the head has no vectors.

@@ -9,12 +9,12 @@ from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pictures import upright_pictures
 from l2rm_jax.errors import DataError
 
-# What to do where captions are text, and nothing is known that encodes them.
+# Hint for captions that are text, when no encoder is known.
 WITH_ENCODER = "l2rm import --source=pairs.csv --encoder=transformers:DIR --out=D"
 
 
 def check_encoder(gallery: str, record: Mapping[str, Any] | None, own: Any, run: str) -> None:
-    """Check that a directory was encoded as the training data of a run, as far as both say how.
+    """Check that a directory was encoded like the training data of a run, if both record it.
 
     Args:
       gallery: name of its features.
@@ -29,13 +29,13 @@ def check_encoder(gallery: str, record: Mapping[str, Any] | None, own: Any, run:
     expected = own and own.get("images")
     if found and expected and _identity(found) != _identity(expected):
         raise DataError(
-            f"{gallery}: its pictures were encoded by {found['model']}, expected the encoder of "
+            f"{gallery}: found pictures encoded by {found['model']}, expected the encoder of "
             f"{run}, {expected['model']}"
         )
 
 
 def _identity(described: Mapping[str, Any]) -> Any:
-    """The part of an encoder's description that the features depend on."""
+    """Return the part of an encoder's description that determines the features."""
     if described.get("kind") == PIXELS:
         return {name: value for name, value in described.items() if name != "model"}
     return described["weights"]
@@ -50,7 +50,7 @@ def encode_texts(encoder: Mapping[str, Any], texts: Sequence[str], run: str) -> 
       run: name of the run.
 
     Raises:
-      DataError: there is no such encoder for captions, or its weights are others now.
+      DataError: there is no such encoder for captions, or its weights have changed.
       L2RMError: the encoder cannot be loaded.
     """
     if encoder.get("captions") is None:
@@ -66,18 +66,18 @@ def encode_pictures(
     """Encode pictures by the encoder that made the training features of a run.
 
     Args:
-      encoder: the encoder in the `dataset.json` of the run; None if it was trained on features that
-        others made.
-      pictures: pictures of Pillow, or names of files.
+      encoder: the encoder in the `dataset.json` of the run; None if it was trained on features
+        from elsewhere.
+      pictures: Pillow pictures, or names of files.
       run: name of the run.
 
     Raises:
-      DataError: there is no such encoder, its weights are others now, or pictures are unreadable.
+      DataError: there is no such encoder, its weights have changed, or pictures are unreadable.
       L2RMError: the encoder cannot be loaded.
     """
     if not (encoder and encoder.get("images")):
         raise DataError(
-            f"images: found pictures, expected features, as {run} does not know what made its own"
+            f"images: found pictures, expected features, as {run} has no record of its encoder"
         )
     upright = upright_pictures(pictures)  # before an encoder is loaded
     made = _load(encoder, "images", "patches", run)
@@ -87,7 +87,7 @@ def encode_pictures(
 def _load(encoder: Mapping[str, Any], side: str, in_tokens: str, run: str) -> Encoder:
     """Load the encoder of a run, and check that the weights of a side are still the same.
 
-    `in_tokens` is the kind of features of this side where the import was made with tokens.
+    `in_tokens` is the kind of features of this side if the import was made with tokens.
     """
     from l2rm_jax.run.encoders import make_encoder
 
@@ -96,6 +96,7 @@ def _load(encoder: Mapping[str, Any], side: str, in_tokens: str, run: str) -> En
     now = made.describe()[side]
     if now["weights"] != known["weights"]:
         raise DataError(
-            f"{run}: {now['model']} has other weights now than when its {side} were encoded"
+            f"{run}: found changed weights of {now['model']}, expected the weights that encoded "
+            f"its {side}"
         )
     return made

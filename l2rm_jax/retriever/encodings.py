@@ -1,4 +1,4 @@
-"""What a retriever makes of images and captions: vectors, or codes of regions and words."""
+"""Encoded images and captions: vectors, or codes of regions and words."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.errors import ConfigError, DataError, first_line
 from l2rm_jax.evaluation.codes import CodedCaptions
-from l2rm_jax.retriever import saved
+from l2rm_jax.retriever import io
 
 Rows = int | slice | Sequence[int] | Int[np.ndarray, " n"]
 E = TypeVar("E", bound="Encodings")
@@ -30,7 +30,7 @@ class Maker:
       name: its runs or files.
       fingerprint: hash of its networks; only equal ones can compare their encodings.
       heads: the head of each network.
-      metrics: how each network compares vectors: "ip", "l2sq", or None without vectors.
+      metrics: metric between the vectors of each network: "ip", "l2sq", or None without vectors.
     """
 
     name: str
@@ -40,12 +40,12 @@ class Maker:
 
     @property
     def head(self) -> str:
-        """Head of the run; of an ensemble, all of them: `sgr + saf`."""
+        """Head of the run, or all heads of an ensemble: `sgr + saf`."""
         return " + ".join(self.heads)
 
     @property
     def metric(self) -> str | None:
-        """How vectors are compared; None without vectors. See `Encodings.metric`."""
+        """Metric between vectors; None without vectors. See `Encodings.metric`."""
         if set(self.metrics) == {"ip"}:
             return "ip"
         return "l2sq" if self.metrics == ("l2sq",) else None
@@ -54,26 +54,27 @@ class Maker:
         """Raise `ConfigError` if there are no vectors."""
         if self.metric is None:
             raise ConfigError(
-                f"{self.name}: {self.head} has no vectors, expected heads that have: vse, "
-                "aggregate, linear or (alone) pem"
+                f"{self.name}: found {self.head}, expected heads with vectors: vse, aggregate, "
+                "linear or (without an ensemble) pem"
             )
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Encodings:
-    """Base of `EncodedImages` and `EncodedCaptions`. Not made by hand: a `Retriever` makes them.
+    """Base of `EncodedImages` and `EncodedCaptions`, which a `Retriever` creates.
 
     `len(encodings)` is their number; `encodings[rows]` takes one row, a slice or several rows.
 
     Attributes:
       maker: the retriever that made them.
-      parts: what each of its networks made.
-      ids: what the user calls each of them: a path, an id; the number of its row by default.
+      parts: the encodings by each of its networks.
+      ids: the user's id of each row: a path, an id; the row number by default.
       texts: a text to show for each: the caption itself, or a caption of the image; None without.
-      source: what was encoded, for a second retriever; None if they were read from a file.
+      source: the encoded source, for a second retriever; None if they were read from a file.
     """
 
     kind: ClassVar[str] = ""
+    extras: ClassVar[tuple[str, ...]] = ()  # fields that only this kind has, kept in its file too
 
     maker: Maker
     parts: tuple[Any, ...]
@@ -93,14 +94,14 @@ class Encodings:
 
     @property
     def head(self) -> str:
-        """Head of the run; of an ensemble, all of them: `sgr + saf`."""
+        """Head of the run, or all heads of an ensemble: `sgr + saf`."""
         return self.maker.head
 
     @property
     def metric(self) -> str | None:
-        """How `vectors()` are compared: "ip", inner product; "l2sq", squared Euclidean distance.
+        """Metric between `vectors()`: "ip", inner product; "l2sq", squared Euclidean distance.
 
-        None where there are no vectors. The names are those of usearch and faiss.
+        None without vectors. usearch and faiss use the same names.
         """
         return self.maker.metric
 
@@ -108,9 +109,9 @@ class Encodings:
         """The vectors, float32, for a vector database; row n belongs to `ids[n]`.
 
         Heads whose `metric` is "ip" have unit vectors, and a similarity is their inner product.
-        Those of an ensemble lie side by side, divided by the root of their number: the product is
-        the mean. `pem` has a distance instead of a product (`metric` "l2sq"): its similarity is
-        minus the root of it, and its vectors must not be scaled.
+        The vectors of an ensemble are concatenated and divided by the root of their number, so that
+        the product is the mean. `pem` has a distance instead of a product (`metric` "l2sq"): its
+        similarity is minus the root of it, and its vectors must not be scaled.
 
         Raises:
           ConfigError: the head compares words with regions, so it has no vectors; or an ensemble
@@ -158,16 +159,12 @@ class Encodings:
             "maker": dataclasses.asdict(self.maker),
             "ids": list(self.ids),
             "texts": None if self.texts is None else list(self.texts),
-            **self._extras(),
+            **{name: getattr(self, name) for name in self.extras},
         }
-        saved.write(path, header, self.parts)
-
-    def _extras(self) -> dict[str, Any]:
-        """What only one kind of encodings keeps in a file."""
-        return {}
+        io.write(path, header, self.parts)
 
     def _taken(self, rows: Int[np.ndarray, " n"]) -> dict[str, Any]:
-        """Some rows of what only one kind of encodings has."""
+        """Select rows of the fields that only this kind of encodings has."""
         return {}
 
     @staticmethod
@@ -180,25 +177,22 @@ class EncodedImages(Encodings):
     """Encoded images; see `Encodings`.
 
     Attributes:
-      folder: directory of the pictures that the ids name; None if that is not known.
+      folder: directory of the pictures that the ids name; None if unknown.
       captions: the stored captions of each image; None without.
     """
 
     kind = "images"
+    extras = ("folder", "captions")
 
     folder: str | None = None
     captions: Sequence[Sequence[str]] | None = None
 
     def picture(self, row: int) -> Path | None:
-        """The file of the picture of an image; None if its id names none."""
+        """Find the picture file of an image; None if its id does not name a file."""
         if self.folder is not None:
             return Path(self.folder, self.ids[row])
         path = Path(self.ids[row])
         return path if os.path.isfile(path) else None
-
-    def _extras(self) -> dict[str, Any]:
-        captions = None if self.captions is None else list(map(list, self.captions))
-        return {"folder": self.folder, "captions": captions}
 
     def _taken(self, rows: Int[np.ndarray, " n"]) -> dict[str, Any]:
         if self.captions is None:
@@ -227,30 +221,28 @@ class EncodedCaptions(Encodings):
 
 
 def open_encodings(path: str | Path) -> EncodedImages | EncodedCaptions:
-    """Open what `Encodings.save` wrote; arrays stay in their files.
+    """Open encodings written by `Encodings.save`; arrays stay in their files.
 
     Raises:
       DataError: the directory holds no encodings, or damaged ones.
     """
-    header, parts = saved.read(path)
+    header, parts = io.read(path)
     try:
         fields = header["maker"].items()
         maker = Maker(**{name: tuple(x) if isinstance(x, list) else x for name, x in fields})
         kind = {kind.kind: kind for kind in (EncodedImages, EncodedCaptions)}[header["kind"]]
-        extras = {}
-        if kind is EncodedImages:  # files of version 0.1 have one text an image
-            extras = {"folder": header["folder"], "captions": header.get("captions")}
+        extras = {name: header[name] for name in kind.extras}
         encodings = kind(maker, tuple(parts), header["ids"], header["texts"], **extras)
         counts = {len(encodings), len(encodings.texts or encodings.ids), *map(_row_count, parts)}
     except (AttributeError, KeyError, TypeError) as error:
-        raise DataError(f"{Path(path) / saved.FILE}: damaged ({first_line(error)})") from error
+        raise DataError(f"{Path(path) / io.FILE}: damaged ({first_line(error)})") from error
     if len(counts) > 1 or len(parts) != len(maker.heads):
-        raise DataError(f"{path}: damaged, its files do not hold the same number of rows")
+        raise DataError(f"{path}: found files with different numbers of rows, expected the same")
     return encodings
 
 
 def _row_count(part: Any) -> int:
-    """Number of images or captions of what a network made; -1 if its arrays differ in it."""
+    """Number of images or captions in a network's encodings; -1 if its arrays differ."""
     groups = part if isinstance(part, list) else [part]
     sizes = [{len(array) for array in jax.tree.leaves(group)} for group in groups]
     return sum(map(max, sizes)) if all(len(size) == 1 for size in sizes) else -1

@@ -1,4 +1,4 @@
-"""What a search returns: rows, ids and scores, as arrays, a table, JSON or a page."""
+"""Results of a search: rows, ids and scores, as arrays, a table, JSON or a page."""
 
 import dataclasses
 import json
@@ -18,12 +18,12 @@ class Hit(NamedTuple):
     """A found image or caption.
 
     Attributes:
-      rank: its place, from 1.
+      rank: its rank, from 1.
       row: its row in the gallery.
-      id: what the user calls it.
+      id: the user's id.
       score: its similarity with the query.
-      text: the caption; or, of an image, its stored caption with the largest share of words that
-        the query has too. None without.
+      text: the caption; for an image, the stored caption that shares the most words with the query.
+        None without captions.
     """
 
     rank: int
@@ -35,18 +35,18 @@ class Hit(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Hits:
-    """The k best of a gallery for each query, best first. Of equal scores, the lower row is first.
+    """The k best of a gallery for each query, best first. Ties are ordered by row.
 
     `hits[q]` is the list of `Hit` of query q, `len(hits)` the number of queries, and
     `print(hits)` shows a table.
 
     Attributes:
-      asked: the queries, encoded.
-      gallery: what was searched.
+      asked: the encoded queries.
+      gallery: the searched gallery.
       rows: row of each hit in the gallery.
       scores: similarity of each hit with its query, float32.
-      align: tells which words of query q and gallery row r matched which regions; None where the
-        head does not tell.
+      align: returns the weights of matching words and regions for query q and gallery row r; None
+        if the head has no alignment.
 
     Example:
       >>> hits = retriever.search(["two red balls"], gallery, top_k=3)
@@ -90,7 +90,7 @@ class Hits:
         ]
 
     def _text(self, query: int, row: int) -> str | None:
-        """The text that is shown with a row of the gallery as a hit of a query."""
+        """Choose the text to show for a row of the gallery as a hit of a query."""
         captions = getattr(self.gallery, "captions", None)
         if captions is None or self.asked.texts is None:
             return None if self.gallery.texts is None else self.gallery.texts[row]
@@ -102,17 +102,17 @@ class Hits:
 
     @property
     def queries(self) -> Sequence[str]:
-        """What was asked: texts, or the ids of images."""
+        """The queries: texts, or the ids of images."""
         in_words = isinstance(self.asked, EncodedCaptions) and self.asked.texts is not None
         return self.asked.texts if in_words else self.asked.ids
 
     @property
     def ids(self) -> list[list[str]]:
-        """What the user calls each hit, `[Q][k]`."""
+        """The user's id of each hit, `[Q][k]`."""
         return [[self.gallery.ids[row] for row in rows] for rows in self.rows]
 
     def __str__(self) -> str:
-        """A table: below each query its hits, with rank, score, id and caption."""
+        """Format a table: the hits below each query, with rank, score, id and caption."""
         width = max((len(id_) for ids in self.ids for id_ in ids), default=0)
         digits = len(str(self.rows.shape[1]))
         lines = []
@@ -125,7 +125,7 @@ class Hits:
         return "\n".join(lines)
 
     def to_json(self) -> str:
-        """The hits as JSON: a list with `query` and `hits` (rank, row, id, score, text) of each."""
+        """Format as JSON: a list with `query` and `hits` (rank, row, id, score, text)."""
         found = [
             {"query": query, "hits": [hit._asdict() for hit in hits]}
             for query, hits in zip(self.queries, self, strict=True)
@@ -135,9 +135,9 @@ class Hits:
     def to_html(
         self, path: str | Path, picture: Callable[[EncodedImages, int], Path | None] | None = None
     ) -> None:
-        """Write a page with the hits, their pictures and scores, which opens from disk.
+        """Write a self-contained page with the hits, their pictures and scores.
 
-        Heads that compare words with regions also show which matched.
+        Heads that compare words with regions also show the matches.
 
         Args:
           path: the file, which must not exist.
@@ -167,10 +167,10 @@ def _picture(encodings: Encodings, row: int, picture: Callable) -> Path | None:
 
 
 def _overlap(asked: set[str], words: set[str]) -> float:
-    """Share of the words of two texts that both have."""
+    """Share of the words that two texts have in common."""
     return len(asked & words) / max(1, len(asked | words))
 
 
 def _line(text: str) -> str:
-    """A text on one line, without control characters, which could change a terminal."""
+    """Reduce a text to one line without control characters, which could affect a terminal."""
     return "".join(x if x.isprintable() else " " for x in text)

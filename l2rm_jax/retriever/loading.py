@@ -1,4 +1,4 @@
-"""Load a trained model: of a run, of a published checkpoint, or several as one."""
+"""Load a trained model from a run or a published checkpoint, or several as an ensemble."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from l2rm_jax.published.conversion import model_from_state_dict, variables_from_
 from l2rm_jax.retriever.network import Network
 from l2rm_jax.retriever.retriever import Retriever
 from l2rm_jax.run.exported import EXPORTED
-from l2rm_jax.run.trained import Trained, read_trained, save_trained
+from l2rm_jax.run.load_trained import Trained, read_trained, save_trained
 
 CHECKPOINTS = ("best", "last")
 
@@ -34,15 +34,15 @@ def load(
     """Load a trained model, ready to encode and search; its training data are not needed.
 
     Args:
-      run: work directory of a run, finished or not; or what `Retriever.save_pretrained` wrote, also
-        by its name on the Hugging Face Hub; or a published PyTorch checkpoint (`.tar`, `.pth`,
-        `.pt`); or several, whose similarities are averaged.
-      vocabulary: json file of the words that published checkpoints were trained with.
+      run: work directory of a run, finished or not; or a directory of `Retriever.save_pretrained`,
+        or its name on the Hugging Face Hub; or a published PyTorch checkpoint (`.tar`, `.pth`,
+        `.pt`); or several of these, whose similarities are averaged.
+      vocabulary: JSON file of the vocabulary that published checkpoints were trained with.
       checkpoint: "best", a run's best epoch by validation; "last", its newest checkpoint.
 
     Raises:
       ConfigError: no run, an unknown `checkpoint`, or a published checkpoint without vocabulary.
-      CheckpointError: no finished epoch, or a damaged or unfit checkpoint.
+      CheckpointError: no finished epoch, or a damaged or incompatible checkpoint.
       DataError: the Hub does not give the model, or a vocabulary or tokenizer is damaged.
 
     Example:
@@ -52,12 +52,12 @@ def load(
       >>> l2rm_jax.load("sgr.pth.tar", vocabulary="f30k_precomp_vocab.json")
     """
     if checkpoint not in CHECKPOINTS:
-        raise ConfigError(f"checkpoint: {checkpoint!r}, expected {' or '.join(CHECKPOINTS)}")
+        raise ConfigError(f"checkpoint: found {checkpoint!r}, expected {' or '.join(CHECKPOINTS)}")
     runs = [run] if isinstance(run, str | os.PathLike) else list(run or ())
     if not runs:
         raise ConfigError("load: found no run, expected at least one")
     if vocabulary is not None and all(Path(one).is_dir() for one in runs):
-        raise ConfigError("vocabulary: a run has its own, expected it with a checkpoint file alone")
+        raise ConfigError("vocabulary cannot be combined with a run, which has its own")
     networks: list[Network] = []
     sources: list[tuple[ConfigDict, Mapping[str, Any] | None]] = []  # config and encoder of each
     for one in runs:
@@ -78,7 +78,7 @@ def load(
 
 
 def _run_networks(workdir: str | Path, checkpoint: str, trained: Trained) -> Iterator[Network]:
-    """The networks of a run, which are several for some methods."""
+    """Yield the networks of a run; some methods have several."""
     config, vocabulary, state = trained.config, trained.vocabulary, trained.state
     model = make_model(config, len(vocabulary) if vocabulary else 0, bases=trained.bases)
     count = make_method(model, config).networks
@@ -101,15 +101,15 @@ def _run_networks(workdir: str | Path, checkpoint: str, trained: Trained) -> Ite
 def _published_networks(
     path: str | Path, vocabulary: str | Path | None, config: ConfigDict
 ) -> Iterator[Network]:
-    """The networks of a published file, with the defaults of evaluation."""
+    """Yield the networks of a published file, with the defaults of evaluation."""
     if vocabulary is None:
         raise ConfigError(
-            f"{path}: a checkpoint has no words, expected the json file of the vocabulary that it "
-            "was trained with",
+            f"{path}: a published checkpoint requires the JSON file of the vocabulary that it was "
+            "trained with",
             hint=f'load("{path}", vocabulary="FILE.json")',
         )
     words = Vocabulary.read(vocabulary)
-    for key, weights in read_checkpoint(path).networks.items():
+    for key, weights in read_checkpoint(path).items():
         weights = weights_for_vocabulary(weights, len(words), f"{path}: {key}")
         model = model_from_state_dict(weights, dropout=0.0)
         yield Network(

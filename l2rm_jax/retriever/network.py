@@ -1,4 +1,4 @@
-"""A trained network: encodes images and captions, and scores what it encoded."""
+"""A trained network, which encodes images and captions and scores them."""
 
 import contextlib
 import hashlib
@@ -29,7 +29,7 @@ from l2rm_jax.models.encoders import ImageCode
 from l2rm_jax.retriever.encoder import WITH_ENCODER
 from l2rm_jax.retriever.sources import row_numbers
 
-# Of each, one row an image or caption: vectors, or what a head without vectors compares.
+# One row per image or caption: vectors, or the codes that a head without vectors compares.
 ImagePart = Float[np.ndarray, "I D"] | ImageCode
 CaptionPart = Float[np.ndarray, "J D"] | list[CodedCaptions]
 
@@ -38,11 +38,11 @@ _NAMED = 5  # words or captions that a message names
 
 
 class Network:
-    """One trained network, with what its captions need.
+    """One trained network, with its vocabulary or tokenizer.
 
     Args:
       name: the run or file that it comes from.
-      title: what it is, in a few words: head, method, epoch.
+      title: short description: head, method, epoch.
       model: the model.
       variables: its collections "params" and "batch_stats".
       vocabulary: the words that it knows, or a pretrained tokenizer; None if it takes captions as
@@ -71,14 +71,14 @@ class Network:
         self._variables = replicas.replicate(variables)
         self._scorer = CodeScorer(model, replicas, batch_size)
         image_base = model.bases.image if model.bases else None
-        # How it wants pictures; None if it takes features.
+        # Preprocessing of pictures; None if it takes features.
         self.preparation = None if image_base is None else image_base.preparation
         self._precision = precision
         self._splitter = load_sentence_splitter() if split_sentences and vocabulary else None
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of parameters and vocabulary: only equal networks can compare their encodings."""
+        """Hash parameters and vocabulary; only equal networks can compare their encodings."""
         digest = hashlib.blake2b(digest_size=8)
         for path, leaf in jax.tree_util.tree_leaves_with_path(self._host_variables):
             digest.update(jax.tree_util.keystr(path).encode())
@@ -100,7 +100,7 @@ class Network:
           done: called with the number of images that were encoded.
 
         Raises:
-          DataError: the features are not of the shape that the network was trained on, or not
+          DataError: the features do not have the shape that the network was trained on, or are not
             finite.
         """
         if isinstance(images, Pixels) or self.preparation is not None:
@@ -139,18 +139,18 @@ class Network:
 
     @property
     def has_alignment(self) -> bool:
-        """Whether the head tells which words matched which regions."""
+        """Whether the head has an alignment of words and regions."""
         return self._model.has_alignment
 
     def alignment(
         self, image: ImageCode, caption: list[CodedCaptions], text: str | None
     ) -> tuple[Sequence[str], Float[np.ndarray, "R L"]]:
-        """The words of a caption, and the weight of each region of an image with each word.
+        """Return the words of a caption, and the weight of each region with each word.
 
         Args:
           image: one encoded image.
           caption: one encoded caption.
-          text: the caption; None if it came as vectors, whose words are numbers.
+          text: the caption; None if it was given as vectors, whose words are numbered.
         """
         [(_, code)] = caption
         with self._context("matching words with regions"):
@@ -169,9 +169,9 @@ class Network:
         return jax.jit(partial(self._model.apply, method="alignment"))
 
     def tokens_of(self, captions: Sequence[str] | RegionFeatures) -> Tokens:
-        """What the network reads of captions: words that it knows, or their vectors.
+        """Convert captions to the network's input: word indices, or vectors.
 
-        Captions without a word that it knows are named in a warning.
+        A warning names captions without any known word.
 
         Raises:
           DataError: captions are text and the network takes vectors, or the other way round; or a
@@ -212,7 +212,8 @@ class Network:
             )
             expected = f"pictures of {side} x {side} pixels" if side else "features"
             raise DataError(
-                f"{images.name}: found {found}, expected {expected}, as {self.name} was trained on"
+                f"{images.name}: found {found}, expected {expected}, as in the training of "
+                f"{self.name}"
             )
 
     def _check_shape(self, method: str, features: RegionFeatures, units: tuple[str, str]) -> None:
@@ -220,7 +221,7 @@ class Network:
         shape = features.shape[1:]
         if self._accepts(method, shape):
             return
-        # No one recorded the shape that it was trained on, but its parameters have these sizes.
+        # The training shape is not recorded, but the parameters have these sizes.
         leaves = jax.tree.leaves(self._host_variables)
         sizes = sorted({size for leaf in leaves for size in np.shape(leaf)})
         candidates = itertools.chain(
@@ -231,8 +232,8 @@ class Network:
         fitting = next(filter(partial(self._accepts, method), candidates), None)
         expected = "another shape" if fitting is None else _shape_text(fitting, units)
         raise DataError(
-            f"{features.name}: found {_shape_text(shape, units)}, expected {expected}, as "
-            f"{self.name} was trained on"
+            f"{features.name}: found {_shape_text(shape, units)}, expected {expected}, as in the "
+            f"training of {self.name}"
         )
 
     def _accepts(self, method: str, shape: tuple[int, int]) -> bool:
@@ -255,14 +256,15 @@ def _refuse_empty(captions: Sequence[str], counts: Int[np.ndarray, " captions"])
     empty = np.flatnonzero(counts == 0)
     if len(empty):
         raise DataError(
-            f"captions: number {empty[0]} is {captions[empty[0]]!r}, expected at least one word"
+            f"captions: found {captions[empty[0]]!r} as number {empty[0]}, expected at least one "
+            "word"
         )
 
 
 def _report_unknown(
     captions: Sequence[str], words: Iterable[Sequence[str]], vocabulary: Vocabulary
 ) -> None:
-    """Warn of captions of which no word is known, and count the unknown words of the others."""
+    """Warn about captions without any known word, and count the unknown words of the others."""
     known = vocabulary.word2idx.keys() - {UNKNOWN}
     unknown: dict[str, None] = {}
     is_lost, total, count = [], 0, 0
@@ -276,11 +278,11 @@ def _report_unknown(
 
 
 def _report_lost(captions: Sequence[str], is_lost: Sequence[bool]) -> bool:
-    """Warn of captions of which no word is known; returns whether there are any."""
+    """Warn about captions without any known word; return whether there are any."""
     lost = [caption for caption, gone in zip(captions, is_lost, strict=True) if gone]
     if lost:
         _log.warning(
-            "%d of %d captions hold no word that the model knows: %s",
+            "%d of %d captions have no word that the model knows: %s",
             len(lost),
             len(captions),
             _some(lost),

@@ -1,4 +1,4 @@
-"""A trained model in use: encode images and captions, score them, search."""
+"""Use a trained model: encode images and captions, score them, search."""
 
 import contextlib
 import hashlib
@@ -18,7 +18,7 @@ from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.evaluation.scoring import ignore_progress
 from l2rm_jax.pages import PageAlignment
-from l2rm_jax.retriever import finding, sources
+from l2rm_jax.retriever import search, sources
 from l2rm_jax.retriever.encoder import check_encoder, encode_pictures, encode_texts
 from l2rm_jax.retriever.encodings import (
     EncodedCaptions,
@@ -30,7 +30,7 @@ from l2rm_jax.retriever.encodings import (
 from l2rm_jax.retriever.hits import Hits
 from l2rm_jax.retriever.network import CaptionPart, ImagePart, Network
 from l2rm_jax.retriever.sources import Captions, Images
-from l2rm_jax.retriever.top import check_top_k
+from l2rm_jax.retriever.topk import check_top_k
 
 
 class Retriever:
@@ -38,8 +38,8 @@ class Retriever:
 
     Attributes:
       name: the runs or files that it was loaded from.
-      head: head of the model; of several, all of them: `sgr + saf`.
-      maker: what its encodings know of it.
+      head: head of the model, or all heads of an ensemble: `sgr + saf`.
+      maker: its description, which its encodings carry.
       data_config: the section `data` of the (first) run's config.
     """
 
@@ -68,7 +68,7 @@ class Retriever:
 
     @property
     def title(self) -> str:
-        """What it is, in a line: `runs/mine: vse, l2rm, epoch 12 (best), rSum 301.4`."""
+        """Describe the model in a line: `runs/mine: vse, l2rm, epoch 12 (best), rSum 301.4`."""
         return "; ".join(f"{network.name}: {network.title}" for network in self._networks)
 
     @property
@@ -78,7 +78,7 @@ class Retriever:
 
     @property
     def preparation(self) -> Preparation | None:
-        """How its models want pictures; None if they take features."""
+        """Preprocessing of pictures; None if its models take features."""
         return self._networks[0].preparation
 
     def encode_images(
@@ -89,19 +89,19 @@ class Retriever:
         ids: Sequence[str] | None = None,
         progress: bool | None = None,
     ) -> EncodedImages:
-        """Encode images, of which the features were made as those of the training images.
+        """Encode images; features must be computed in the same way as for the training images.
 
         Args:
           images: features `[N, R, D]` or `[N, D]`, float16, float32 or float64, in memory or
             memory-mapped; or `"DIR:split"`, a split on disk (`DIR` alone is its split "test"); or
-            pictures of Pillow or names of picture files, which the encoder of the imported training
+            Pillow pictures or names of picture files, which the encoder of the imported training
             data encodes. For a model with a pretrained image encoder, also pixels `[N, S, S, 3]` as
             `l2rm import --encoder=pixels:DIR` writes them.
-          region_counts: number of regions of each image, 1 to R, where sets differ; rows after them
+          region_counts: number of regions of each image, 1 to R, if sets differ; rows after them
             are ignored. None: R each.
-          ids: what you call each image; None: the number of its row, or the name of its file. A
-            directory has its own.
-          progress: False shows none; else a bar on a terminal after 2 seconds, lines elsewhere.
+          ids: your id of each image; None: its row number, or the name of its file. A directory has
+            its own ids.
+          progress: False disables it; else a bar on a terminal after 2 seconds, lines elsewhere.
 
         Raises:
           DataError: no rows, features of another shape or not finite, or unreadable files.
@@ -129,18 +129,19 @@ class Retriever:
         ids: Sequence[str] | None = None,
         progress: bool | None = None,
     ) -> EncodedCaptions:
-        """Encode captions: text, or vectors where the model was trained on vectors.
+        """Encode captions: text, or vectors if the model was trained on vectors.
 
-        Text for such a model is encoded by the encoder of its imported data. None is clipped.
-        Captions of which no word is known are named in a warning.
+        Text for such a model is encoded by the encoder of its imported data. No caption is clipped.
+        A warning names captions without any known word.
 
         Args:
           captions: a text, several texts, or vectors `[N, D]` or `[N, L, D]`.
-          ids: what you call each caption; None: the number of its row.
+          ids: your id of each caption; None: its row number.
           progress: as in `encode_images`.
 
         Raises:
-          DataError: none, an empty one, text where the model takes vectors or the other way round.
+          DataError: no caption, an empty caption, text for a model that takes vectors, or the
+            reverse.
 
         Example:
           >>> retriever.encode_captions(["a dog on a beach", "two red balls"])
@@ -155,7 +156,7 @@ class Retriever:
     ) -> Float[np.ndarray, "I J"]:
         """Similarity of every image with every caption, as evaluation computes it; float32.
 
-        Images are always in rows. Of several models, the mean of their similarities.
+        Images are always in rows. The similarities of several models are averaged.
 
         Raises:
           ConfigError: encodings of another model, or not images first and captions second.
@@ -167,7 +168,7 @@ class Retriever:
         self._check(images, EncodedImages, "images")
         self._check(captions, EncodedCaptions, "captions")
         with self._progress(len(images) * len(captions), "scoring", unit="pairs") as done:
-            return finding.mean_similarity(self._networks, images, captions, done)
+            return search.mean_similarity(self._networks, images, captions, done)
 
     def search(
         self,
@@ -180,18 +181,18 @@ class Retriever:
     ) -> Hits:
         """Find the images that fit captions best, or the captions that fit images best.
 
-        The types give the direction. The result is exact. Heads with vectors compare them block by
-        block, so the gallery may be a mapped file of any size. Heads that compare words with
-        regions score all pairs, and say beforehand how long that takes; with a `proposer`, only
-        the candidates that it proposes.
+        The types determine the direction. The result is exact. Heads with vectors compare them
+        block by block, so the gallery may be a mapped file of any size. Heads that compare words
+        with regions score all pairs and announce the expected time; with a `proposer`, they score
+        only the proposed candidates.
 
         Args:
           queries: encoded captions or images; or texts, which are encoded here.
-          gallery: what is searched: encoded images or captions; or an array or `"DIR:split"` of
-            images, which are encoded here.
-          top_k: how many to find for each query, cut to the size of the gallery.
+          gallery: encoded images or captions to search; or an array or `"DIR:split"` of images,
+            which are encoded here.
+          top_k: number of hits per query, limited to the size of the gallery.
           proposer: a retriever with vectors, which proposes candidates for each query.
-          candidates: how many it proposes; `top_k` at least.
+          candidates: number of candidates per query; at least `top_k`.
 
         Returns:
           The hits of each query; always two-dimensional, also for one query.
@@ -215,8 +216,8 @@ class Retriever:
             gallery = self.encode_images(gallery)
         if type(queries) is type(gallery):
             raise ConfigError(
-                f"search: queries and gallery are both {gallery.kind}, expected images and "
-                "captions; vectors() lets you compare those of one kind"
+                f"search: found {gallery.kind} as queries and as gallery, expected images and "
+                "captions; to compare encodings of one kind, use vectors()"
             )
         for encodings in (queries, gallery):
             self._check(encodings, type(encodings), encodings.kind)
@@ -226,21 +227,22 @@ class Retriever:
         if proposer is not None:
             proposed = self._propose(queries, gallery, k, proposer, candidates)
             with self._progress(proposed.size, "scoring", unit="pairs") as done:
-                rows, scores = finding.among_proposed(
+                rows, scores = search.among_proposed(
                     self._networks, queries, gallery, proposed, k, done
                 )
         elif gallery.metric:
             with progress_bar(len(gallery), "searching", unit="rows") as bar:
-                rows, scores = finding.among_vectors(queries, gallery, k, bar.update)
+                rows, scores = search.among_vectors(queries, gallery, k, bar.update)
         else:
-            with self._progress(len(queries) * len(gallery), "scoring", unit="pairs") as done:
-                rows, scores = finding.among_all(self._networks, queries, gallery, k, done)
+            title = "scoring all; a proposer is faster"
+            with self._progress(len(queries) * len(gallery), title, unit="pairs") as done:
+                rows, scores = search.among_all(self._networks, queries, gallery, k, done)
         return Hits(queries, gallery, rows, scores, self._aligner(queries, gallery))
 
     def _aligner(
         self, queries: Encodings, gallery: Encodings
     ) -> Callable[[int, int], PageAlignment] | None:
-        """Tells which words matched which regions; None if the head does not, or of an ensemble."""
+        """Make the `align` function of the hits; None without an alignment, or for an ensemble."""
         network = self._networks[0]
         if len(self._networks) > 1 or not network.has_alignment:
             return None
@@ -259,20 +261,21 @@ class Retriever:
     ) -> Int[np.ndarray, "Q C"]:
         """Rows of the candidates that a proposer has for each query."""
         if candidates < k:
-            raise ConfigError(f"candidates: {candidates}, expected at least top_k={k}")
+            raise ConfigError(f"candidates: found {candidates}, expected at least top_k={k}")
         if proposer.maker.metric is None:
             raise ConfigError(
-                f"proposer: {proposer.name} has the head {proposer.head}, expected one with vectors"
+                f"proposer: found {proposer.name} with the head {proposer.head}, expected a head "
+                "with vectors"
             )
         both = map(proposer._encode_again, (queries, gallery))
         return proposer.search(*both, candidates).rows
 
     def _encode_again(self, encodings: Encodings) -> Encodings:
-        """What another retriever encoded, encoded by this one."""
+        """Encode the source of another retriever's encodings with this one."""
         if encodings.source is None:
             raise ConfigError(
-                f"proposer: the {encodings.kind} were read from a file, expected encodings of this "
-                "process, as the proposer encodes them too"
+                f"proposer: found {encodings.kind} read from a file, expected encodings of this "
+                "process, because the proposer must encode them too"
             )
         if isinstance(encodings, EncodedImages):
             parts = self._encode_images(encodings.source, None)
@@ -300,7 +303,7 @@ class Retriever:
     def _progress(
         self, total: int, description: str, shown: bool | None = None, unit: str = "rows"
     ) -> Iterator[Callable[[int], None]]:
-        """Progress of work that each network does; yields what is called with the work done."""
+        """Show the progress of all networks; yields a callback for the finished work."""
         if shown is False:
             yield ignore_progress
             return
@@ -319,7 +322,7 @@ class Retriever:
         return encodings
 
     def save_pretrained(self, directory: str | Path) -> None:
-        """Save the model to a new directory, which `load` reads, apart from its run.
+        """Save the model, independently of its run, to a new directory that `load` reads.
 
         The directory holds the weights in safetensors, the config, the vocabulary or tokenizer, and
         a model card in Markdown. It needs neither the work directory nor the data.
@@ -328,7 +331,7 @@ class Retriever:
           directory: the new directory.
 
         Raises:
-          ConfigError: the directory exists, or this is no model of one run.
+          ConfigError: the directory exists, or this is not the model of a single run.
           DataError: safetensors is not installed (extra `pretrained`).
 
         Example:
@@ -346,6 +349,7 @@ class Retriever:
             raise ConfigError(f"{name}: found {found}, expected encoded {kind.kind}")
         if encodings.maker.fingerprint != self.maker.fingerprint:
             raise ConfigError(
-                f"{name}: encoded by {encodings.maker.name} ({encodings.maker.fingerprint}), "
-                f"expected encodings of {self.name} ({self.maker.fingerprint})"
+                f"{name}: found encodings of {encodings.maker.name} "
+                f"({encodings.maker.fingerprint}), expected encodings of {self.name} "
+                f"({self.maker.fingerprint})"
             )

@@ -1,4 +1,4 @@
-"""What users hand in to be encoded: arrays, texts, or the name of a split: `data/mine:test`."""
+"""Read inputs to encode: arrays, texts, or the name of a split such as `data/mine:test`."""
 
 import dataclasses
 import itertools
@@ -20,7 +20,6 @@ from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.record import read_record
 from l2rm_jax.data.scenes.drawing import write_png
 from l2rm_jax.data.stored import (
-    PRECOMP,
     SCENES,
     StoredSplit,
     open_split,
@@ -28,7 +27,7 @@ from l2rm_jax.data.stored import (
 )
 from l2rm_jax.errors import ConfigError, DataError, nearest_flag
 
-SPLIT = "test"  # of a directory that is named alone
+SPLIT = "test"  # default split of a directory
 
 Images = str | Path | np.ndarray | Sequence[Any]
 Captions = str | Sequence[str] | np.ndarray | RegionFeatures
@@ -40,9 +39,9 @@ class Source:
 
     Attributes:
       items: features or pixels of images, vectors of captions, or texts.
-      ids: what the user calls each.
+      ids: the user's id of each.
       texts: a text to show for each; None without.
-      captions: the stored captions of each image; None of captions, and without any.
+      captions: the stored captions of each image; None for captions, and without any.
       record: the `dataset.json` of the directory of images; None without.
     """
 
@@ -66,17 +65,17 @@ def image_source(
     preparation: Preparation | None = None,
     encode: Callable[[Sequence[Any]], RegionFeatures] | None = None,
 ) -> Source:
-    """Images from an array, from pictures, or from the split of a directory that a name gives.
+    """Read images from an array, from pictures, or from a named split of a directory.
 
     Args:
       images: features `[N, R, D]` or `[N, D]`, or `DIR:split`; `DIR` alone is its split "test"; or
-        pictures of Pillow or names of files, whose ids are then these names. For a model that
-        encodes pictures, also pixels `[N, S, S, 3]`.
-      region_counts: number of regions of each image, where sets differ.
-      ids: what the user calls each image; None: the number of its row.
-      data_config: the section `data` of the run, which says how its data are laid out.
-      preparation: how the model wants pictures; None if it takes features.
-      encode: makes features of pictures, for a model that takes features.
+        Pillow pictures or names of files, which become the ids. For a model that encodes pictures,
+        also pixels `[N, S, S, 3]`.
+      region_counts: number of regions of each image, if sets differ.
+      ids: the user's id of each image; None: its row number.
+      data_config: the section `data` of the run, which defines the layout of its data.
+      preparation: preprocessing of the model's pictures; None if it takes features.
+      encode: computes features of pictures, for a model that takes features.
 
     Raises:
       DataError: no rows, a wrong shape or dtype, another number of ids, or unreadable files.
@@ -94,7 +93,7 @@ def image_source(
             ids = _file_names(images)
         return Source(items, _checked_ids(ids, len(items), "images"))
     if region_counts is not None or ids is not None:
-        raise ConfigError(f"{images}: found region_counts or ids, expected none with a directory")
+        raise ConfigError(f"region_counts and ids cannot be combined with a directory ({images})")
     stored = open_named_split(str(images), data_config, in_pixels=preparation is not None)
     texts = captions = None
     if stored.captions:
@@ -112,7 +111,7 @@ def _encoded_pictures(
     preparation: Preparation | None,
     encode: Callable[[Sequence[Any]], RegionFeatures] | None,
 ) -> RegionFeatures | Pixels | None:
-    """Pixels or features of pictures of Pillow or of names of files; None of other images."""
+    """Pixels or features of Pillow pictures or of named files; None for other images."""
     if preparation is None:
         is_text = isinstance(images, np.ndarray) and images.dtype.kind == "U"
         first = images[0] if isinstance(images, Sequence) and len(images) else images
@@ -128,16 +127,16 @@ def _as_list(images: Any) -> list[Any]:
 
 
 def _file_names(images: Any) -> list[str] | None:
-    """The names of picture files; None if not all are named."""
+    """Names of picture files; None if not all have names."""
     names = _as_list(images)
     return [*map(str, names)] if all(isinstance(name, str | Path) for name in names) else None
 
 
 def caption_source(captions: Captions, ids: Sequence[str] | None) -> Source:
-    """Captions from a text, texts, or vectors `[N, D]` or `[N, L, D]`; ids as in `image_source`.
+    """Read captions from texts, or vectors `[N, D]` or `[N, L, D]`; ids as in `image_source`.
 
     Raises:
-      DataError: there is none, an empty one, a wrong shape or dtype, or another number of ids.
+      DataError: no caption, an empty caption, a wrong shape or dtype, or a wrong number of ids.
     """
     if isinstance(captions, RegionFeatures):
         return Source(captions, _checked_ids(ids, len(captions), "captions"))
@@ -150,7 +149,9 @@ def caption_source(captions: Captions, ids: Sequence[str] | None) -> Source:
         raise DataError("captions: found none, expected at least one")
     for row, text in enumerate(texts):
         if not isinstance(text, str):
-            raise DataError(f"captions: number {row} is a {type(text).__name__}, expected a text")
+            raise DataError(
+                f"captions: found a {type(text).__name__} as number {row}, expected text"
+            )
     return Source(texts, _checked_ids(ids, len(texts), "captions"), texts)
 
 
@@ -161,8 +162,8 @@ def open_named_split(name: str, data_config: ConfigDict, in_pixels: bool = False
 
     Args:
       name: the name.
-      data_config: the section `data` of the run, which says how its data are laid out.
-      in_pixels: whether to read its pictures in place of features.
+      data_config: the section `data` of the run, which defines the layout of its data.
+      in_pixels: whether to read its pictures instead of features.
 
     Raises:
       DataError: there is no such split, or its files cannot be read.
@@ -176,13 +177,13 @@ def open_named_split(name: str, data_config: ConfigDict, in_pixels: bool = False
         return open_split(config, split, in_pixels=in_pixels)
     if not Path(directory).is_dir():
         raise DataError(
-            f"{name}: {directory} is no directory, expected DIR:split",
+            f"{name}: found no directory {directory}, expected DIR:split",
             hint=nearest_flag("gallery", directory, f":{split}"),
         )
     config.update({"name": Path(directory).name, "path": directory})
     path = Path(directory)
     has_captions = caption_files(path, split) or (path / f"{split}_caps.npy").exists()
-    if config.layout == PRECOMP and not has_captions:
+    if not has_captions:
         images = read_images(path, split, in_pixels)
         return StoredSplit(split, images, [], np.zeros(0, np.int64))
     return open_split(config, split, in_pixels=in_pixels)
@@ -191,7 +192,7 @@ def open_named_split(name: str, data_config: ConfigDict, in_pixels: bool = False
 def scene_pictures(
     name: str, data_config: ConfigDict, folder: Path
 ) -> Callable[[Any, int], Path] | None:
-    """Draws the pictures of the built-in data set, a row at a time; None for another split.
+    """Make a function that draws the pictures of the built-in data set by row; else None.
 
     Args:
       name: the split: `scenes:test`.
@@ -217,7 +218,7 @@ def _is_scenes(directory: str) -> bool:
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """Directory and split of `DIR:split`; of `DIR`, the split "test"."""
+    """Separate directory and split of `DIR:split`; the split of `DIR` is "test"."""
     if ":" not in name or Path(name).is_dir():
         return name, SPLIT
     directory, _, split = name.rpartition(":")
@@ -225,7 +226,7 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def row_numbers(count: int) -> list[str]:
-    """Ids of rows that the user gave no name."""
+    """Default ids: the row numbers."""
     return list(map(str, range(count)))
 
 
@@ -239,5 +240,5 @@ def _checked_ids(ids: Sequence[str] | None, count: int, name: str) -> Sequence[s
         return row_numbers(count)
     ids = list(map(str, ids))
     if len(ids) != count:
-        raise DataError(f"ids: found {len(ids)}, expected {count}, one for each of the {name}")
+        raise DataError(f"ids: found {len(ids)}, expected {count}, one per row of the {name}")
     return ids

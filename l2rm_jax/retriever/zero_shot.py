@@ -1,4 +1,4 @@
-"""Vectors of one space, such as CLIP's, searched as they are: without a run."""
+"""Search vectors of one space, such as CLIP's, without a run."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -19,12 +19,12 @@ from l2rm_jax.retriever.retriever import Retriever
 
 
 def open_vectors(directory: str | Path) -> Retriever:
-    """A retriever for vectors of one space: their cosine is the similarity, nothing is trained.
+    """Make a retriever for vectors of one space, with their cosine as similarity.
 
     Texts are encoded by the encoder that the directory names, if it was imported.
 
     Args:
-      directory: the data, with vectors of images; of several vectors an image, the mean counts.
+      directory: the data, with vectors of images; several vectors per image are averaged.
 
     Raises:
       DataError: `dataset.json` of the directory is damaged.
@@ -51,19 +51,19 @@ class SharedSpace:
     has_alignment = False
 
     def __init__(self, name: str):
-        self.name, self.title = name, "vectors as they are, cosine"
+        self.name, self.title = name, "cosine of the stored vectors"
         self.fingerprint = hashlib.blake2b(b"cosine", digest_size=8).hexdigest()
-        self._size: int | None = None  # of the vectors that were encoded before
+        self._size: int | None = None  # of the vectors encoded so far
 
     def tokens_of(self, captions: Sequence[str] | RegionFeatures) -> RegionFeatures:
-        """The captions, if they are vectors.
+        """Return the captions, if they are vectors.
 
         Raises:
-          DataError: they are text, which nothing encodes.
+          DataError: the captions are text, and there is no encoder.
         """
         if not isinstance(captions, RegionFeatures):
             raise DataError(
-                f"captions: found text, expected vectors: {self.name} names no encoder of captions",
+                f"captions: found text, expected vectors, as {self.name} has no caption encoder",
                 hint=WITH_ENCODER,
             )
         return captions
@@ -110,8 +110,8 @@ class SharedSpace:
         size = features.shape[-1]
         if self._size not in (None, size):
             raise DataError(
-                f"{features.name}: found vectors of {size} numbers, expected {self._size}, those "
-                "of one space"
+                f"{features.name}: found vectors of {size} dimensions, expected {self._size}, as "
+                "all vectors must be in one space"
             )
         self._size = size
         vectors = unit_means(features).astype(np.float32)

@@ -18,22 +18,3 @@ The training loop is `l2rm_jax/train.py`; this package holds what the loop calls
 May import `methods`, `evaluation` and the packages that these may import (see
 `l2rm_jax/README.md`).
 """
-
-from l2rm_jax.run.checkpoints import RunCheckpoints
-from l2rm_jax.run.config_file import check_workdir, read_config, write_config
-from l2rm_jax.run.inputs import check_settings, read_data
-from l2rm_jax.run.log import RunLog
-from l2rm_jax.run.opening import open_run
-from l2rm_jax.run.run import Run
-
-__all__ = [
-    "Run",
-    "RunCheckpoints",
-    "RunLog",
-    "check_settings",
-    "check_workdir",
-    "open_run",
-    "read_config",
-    "read_data",
-    "write_config",
-]

@@ -11,7 +11,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from l2rm_jax.config import MOVED, NEEDED_HEADS, READ_BY, default, flat, unknown_field_error
+from l2rm_jax.config import NEEDED_HEADS, READ_BY, default, flat, unknown_field_error
 from l2rm_jax.errors import ConfigError, L2RMError
 from l2rm_jax.run.results import to_jsonable, write_json
 
@@ -126,8 +126,7 @@ def write_config(workdir: str | Path, config: ConfigDict) -> None:
 def read_config(workdir: str | Path) -> ConfigDict:
     """Read the config that the run in `workdir` was started with.
 
-    A field that is missing in the file was added after the run was started. It gets its default,
-    which keeps the behaviour that runs had before the field existed.
+    A field that is missing in the file gets its default.
 
     Raises:
       ConfigError: the file is missing, is not valid JSON, or has unknown keys or values of the
@@ -148,14 +147,7 @@ def read_config(workdir: str | Path) -> ConfigDict:
     plugins = saved.get("plugins", [])
     if not isinstance(plugins, list) or not all(isinstance(name, str) for name in plugins):
         raise ConfigError(f"{path}: plugins: found {plugins!r}, expected a list of module names")
-    return with_changes(default(plugins), _renamed(flat(saved)), where=f"{path}: ")
-
-
-def _renamed(saved: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a config file, where an older version had other ones."""
-    gone = {key: value for key, value in saved.items() if key in MOVED}
-    moved = {MOVED[key]: value for key, value in gone.items() if MOVED[key]}
-    return {**moved, **{key: value for key, value in saved.items() if key not in gone}}
+    return with_changes(default(plugins), flat(saved), where=f"{path}: ")
 
 
 def _nearest_run(workdir: str | Path) -> str | None:

@@ -18,9 +18,9 @@ from l2rm_jax.devices.hosts import is_primary, on_any_host, wait_for_file
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import named_errors
 from l2rm_jax.evaluation.scoring import Scorer as RunScorer
-from l2rm_jax.judging import Detector, Model, Scorer, Task, judge_pairs, make_detector
-from l2rm_jax.judging.fold_pairs import REFERENCES
-from l2rm_jax.judging.information import Similarity, best_temperature, product_similarity
+from l2rm_jax.judging import Detector, FoldTask, Model, Scorer, judge_pairs, make_detector
+from l2rm_jax.judging.fold_samples import REFERENCES
+from l2rm_jax.judging.log_odds import Similarity, best_temperature, product_similarity
 from l2rm_jax.run.config_file import check_workdir, write_config
 from l2rm_jax.run.fold_runs import FOLD_DIRECTORY, SCORES_FILE, fold_config, is_trained
 from l2rm_jax.run.judged_pairs import judged_pairs
@@ -69,7 +69,7 @@ def open_detector(
             opened.enter_context(open_workdir(config, data, workdir))
         run_of_fold = opened.enter_context(contextlib.ExitStack())
 
-        def detect(task: Task) -> Scorer:
+        def detect(task: FoldTask) -> Scorer:
             def model_of(fold: int) -> Model:
                 run_of_fold.close()
                 if epoch == 0:
@@ -95,7 +95,7 @@ def _of_rows(similarity: Similarity, rows: Int[np.ndarray, " judged"]) -> Simila
 
 
 def _keep_scores(
-    config: ConfigDict, pairs: PairDataset, task: Task, fold: int, workdir: Path
+    config: ConfigDict, pairs: PairDataset, task: FoldTask, fold: int, workdir: Path
 ) -> None:
     """Write what the run of a fold trains on: the pairs of the other folds, judged among them."""
     path = workdir / FOLD_DIRECTORY.format(fold) / SCORES_FILE

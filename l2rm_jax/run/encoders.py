@@ -9,31 +9,28 @@ import importlib.metadata
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float16, Int32
+from PIL import Image
 
 from l2rm_jax.bases import Bases
 from l2rm_jax.data.encoders import Kind
 from l2rm_jax.data.encoders import make_encoder as make_imported
-from l2rm_jax.data.encoders.encoder import Encoder
+from l2rm_jax.data.encoders.encoder import CaptionFeatures, Encoder, ImageFeatures
 from l2rm_jax.data.pictures import prepare
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.pretrained import POOLING_FILE, Pretrained, open_pretrained, read_kind
 from l2rm_jax.devices.parallel import matmul_precision
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.run.frozen import FrozenCaptions, FrozenImages
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
+from l2rm_jax.run.frozen_encoder import FrozenCaptions, FrozenImages
 
 _BATCH, _CAPTION_BATCH = 32, 128
 _MAX_TOKENS = 64  # of a caption given as words; training uses no more
 
 
 def make_encoder(spec: str, tokens: str | None = None) -> Encoder:
-    """Load the encoder that `--encoder` names, as `importing.encoders.make_encoder` does.
+    """Load the encoder that `--encoder` names, as `data.encoders.make_encoder` does.
 
     `jax:DIR` is added: a CLIP or SigLIP in a directory, or after `+` also a BERT.
     """
@@ -57,9 +54,7 @@ class JaxImages:
             "features": base.width,
         }
 
-    def encode(
-        self, pictures: "Sequence[Image]"
-    ) -> Float16[np.ndarray, "n D"] | Float16[np.ndarray, "n R D"]:
+    def encode(self, pictures: Sequence[Image.Image]) -> ImageFeatures:
         """Unit vectors of pictures; with tokens, the picture's vector and its patches."""
         preparation = self._opened.bases.image.preparation
         pixels = np.stack([prepare(picture, preparation) for picture in pictures])
@@ -90,12 +85,7 @@ class JaxCaptions:
             "features": base.width,
         }
 
-    def encode(
-        self, texts: Sequence[str]
-    ) -> (
-        tuple[Float16[np.ndarray, "n D"], None]
-        | tuple[Float16[np.ndarray, "n W D"], Int32[np.ndarray, " n"]]
-    ):
+    def encode(self, texts: Sequence[str]) -> CaptionFeatures:
         """Unit vectors of captions; with tokens, the caption's vector and one for each word."""
         pieces = self._opened.pieces
         self.cut += int(pieces.counts(texts).is_cut.sum())

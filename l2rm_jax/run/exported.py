@@ -18,7 +18,7 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.data.files import new_directory
 from l2rm_jax.data.loading import PRETRAINED, PRETRAINED_IMAGES, VOCABULARY_FILE
-from l2rm_jax.data.pieces import missing_package
+from l2rm_jax.data.pieces import needed_module
 from l2rm_jax.data.pretrained import SMALL_FILES
 from l2rm_jax.data.record import DATASET_FILE
 from l2rm_jax.data.weights import WEIGHT_FILE
@@ -58,10 +58,7 @@ def export(
       ConfigError: the directory exists.
       DataError: safetensors is not installed.
     """
-    try:
-        from safetensors.numpy import save_file
-    except ImportError as error:
-        raise missing_package("safetensors", error) from error
+    save_file = needed_module("safetensors.numpy").save_file
     arrays = flatten_dict({part: getattr(state, part) for part in _PARTS}, sep="/")
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     metadata = {name: json.dumps(value) for name, value in progress.items()}
@@ -89,10 +86,7 @@ def read_exported(directory: str | Path) -> tuple[TrainState, dict[str, Any]]:
       CheckpointError: the file is damaged.
       DataError: safetensors is not installed.
     """
-    try:
-        from safetensors import safe_open
-    except ImportError as error:
-        raise missing_package("safetensors", error) from error
+    safe_open = needed_module("safetensors").safe_open
     file = Path(directory) / WEIGHT_FILE
     try:
         with safe_open(file, framework="numpy") as opened:

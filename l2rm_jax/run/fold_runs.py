@@ -1,6 +1,6 @@
 """The names and configs of the runs by which a method and a head judge the pairs of others.
 
-The run of fold k lies in `crossfit/fold-k` of the work directory and is like any other: it can be
+The run of fold k lies in `judgement/fold-k` of the work directory and is like any other: it can be
 stopped, continued and evaluated. It is a run with `data.filter=score`, whose scores leave out the
 fold, and those pairs of the others that linear models call mismatched.
 """
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
+from l2rm_jax.data.pairs import SUSPICIOUS
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.judging import DETECTORS
 from l2rm_jax.judging.detectors import LINEAR
@@ -16,9 +17,8 @@ from l2rm_jax.methods import METHODS, Method
 from l2rm_jax.models import HEADS
 from l2rm_jax.run.config_file import with_changes
 
-FOLD_DIRECTORY = "crossfit/fold-{}"  # of the work directory
+FOLD_DIRECTORY = "judgement/fold-{}"  # of the work directory
 SCORES_FILE = "scores.npy"  # in that directory: 1 less the posterior, 0 in the fold
-MATCHED = 0.5  # the runs train on the pairs with at least this score
 
 
 def trained_detectors() -> dict[str, tuple[str, str]]:
@@ -52,22 +52,22 @@ def check_detector(config: ConfigDict, method: Method, is_used: bool) -> None:
     elif name != LINEAR and not is_used:
         wrong.append(
             f"judgement.detector: {name!r}, expected linear, as nothing uses a judgement; set "
-            "split.by=crossfit, data.filter=crossfit or train.draw=posterior"
+            "split.by=judgement, data.filter=judgement or train.draw=posterior"
         )
     elif not is_trained(config):
         if every:
             wrong.append(f"judgement.every: {every}, expected 0, as {name} judges once")
     else:
-        if config.data.filter not in ("none", "crossfit"):
+        if config.data.filter not in ("none", "judgement"):
             wrong.append(
-                f"data.filter: {config.data.filter!r}, expected none or crossfit, as "
+                f"data.filter: {config.data.filter!r}, expected none or judgement, as "
                 f"judgement.detector={name} filters the pairs of its runs itself"
             )
         if every and method.plan is None:
             wrong.append(f"judgement.every: {every}, expected 0, as {config.method} is fitted once")
-        if every and config.data.filter == "crossfit":
+        if every and config.data.filter == "judgement":
             wrong.append(
-                f"judgement.every: {every}, expected 0 with data.filter=crossfit, which drops "
+                f"judgement.every: {every}, expected 0 with data.filter=judgement, which drops "
                 "pairs once, before the first epoch"
             )
     if judgement.path and not is_used:
@@ -100,7 +100,7 @@ def fold_config(config: ConfigDict, workdir: str | Path, fold: int, epoch: int =
         "judgement.path": "",
         "data.filter": "score",
         "data.filter_scores": str(Path(workdir) / FOLD_DIRECTORY.format(fold) / SCORES_FILE),
-        "data.filter_value": MATCHED,
+        "data.filter_value": 1 - SUSPICIOUS,
         "train.draw": "even",
         "train.networks": 0,
         "train.epochs": epochs,

@@ -102,9 +102,7 @@ class Health:
         self._reference = reference
         # since: for each warning of PERSISTENT that holds now, the epoch since which it holds.
         # first: each metric in the first epoch that reported it.
-        self.history = {"warnings": [], "since": {}, "first": {}, **(history or {})}
-        if (spread := self.history.pop("cost_spread", None)) is not None:  # of older versions
-            self.history["first"] = {"cost_spread": spread}
+        self.history = dict(history or {"warnings": [], "since": {}, "first": {}})
         self._ending: list[dict] = []
 
     @property

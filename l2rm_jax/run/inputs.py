@@ -11,12 +11,12 @@ from l2rm_jax.data.streams import check_batch_size, check_queue_length
 from l2rm_jax.devices.parallel import matmul_precision
 from l2rm_jax.errors import Problems, named_errors
 from l2rm_jax.evaluation.protocols import check_protocols, parse_protocols
-from l2rm_jax.methods import make_method
+from l2rm_jax.methods import Method, make_method
 from l2rm_jax.models import check_word_noise, make_model
-from l2rm_jax.run.fields import check_fields, with_valid_fields
 from l2rm_jax.run.fold_runs import check_detector, fold_config, is_trained
 from l2rm_jax.run.judgement import check_judgement, uses_judgement
 from l2rm_jax.run.pretrained import check_pretrained_fields, find_pretrained
+from l2rm_jax.run.validate_config import check_fields, with_valid_fields
 
 
 def read_data(config: ConfigDict, workdir: str | Path) -> Data:
@@ -30,11 +30,11 @@ def read_data(config: ConfigDict, workdir: str | Path) -> Data:
       ConfigError: a field is invalid, or does not fit the data.
       DataError: a data file is missing or invalid.
     """
-    check_settings(config)
+    method = check_settings(config)
     data = load_run_data(config, workdir)
     bases = data.pretrained.bases if data.pretrained else None
     check_word_noise(config.model, in_words=len(data.vocabulary) > 0, bases=bases)
-    check_train_size(config, data.train)
+    check_train_size(config, data.train, method)
     check_test_size(config, data.test)
     return data
 
@@ -75,8 +75,11 @@ def check_values(*splits: PairDataset) -> None:
     problems.raise_all()
 
 
-def check_settings(config: ConfigDict) -> None:
+def check_settings(config: ConfigDict) -> Method:
     """Check all that can be checked without data: values, and names of methods, heads and so on.
+
+    Returns:
+      The method, with a model for a vocabulary of one word.
 
     Raises:
       ConfigError: one message for each problem.
@@ -95,10 +98,11 @@ def check_settings(config: ConfigDict) -> None:
     if is_trained(config):
         with named_errors(f"judgement.detector={config.judgement.detector}"):
             check_settings(fold_config(config, "", fold=0))
+    return method
 
 
-def check_train_size(config: ConfigDict, train: PairDataset) -> None:
-    """Check that the batch, and the queue of the method, fit the training split.
+def check_train_size(config: ConfigDict, train: PairDataset, method: Method | None) -> None:
+    """Check that the batch, and the queue of the method (if it is valid), fit the training split.
 
     Raises:
       DataError: the split has fewer pairs than a batch.
@@ -106,8 +110,8 @@ def check_train_size(config: ConfigDict, train: PairDataset) -> None:
     """
     size = config.train.batch_size
     check_batch_size(train, size)
-    method = make_method(make_model(config, vocabulary_size=1), config)
-    check_queue_length(train, method.queue_length, size)
+    if method is not None:
+        check_queue_length(train, method.queue_length, size)
 
 
 def check_test_size(config: ConfigDict, test: PairDataset) -> None:

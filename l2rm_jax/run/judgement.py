@@ -1,6 +1,6 @@
 """The judgement of a run's training pairs: made once, kept in the workdir, used by the method.
 
-`split.by=crossfit`, `data.filter=crossfit` and `train.draw=posterior` or `rematched` use it.
+`split.by=judgement`, `data.filter=judgement` and `train.draw=posterior` or `rematched` use it.
 """
 
 import dataclasses
@@ -32,11 +32,10 @@ from l2rm_jax.judging.posterior import RANKING_AUROC
 from l2rm_jax.judging.verdict import rate_sentence
 from l2rm_jax.methods import Method
 from l2rm_jax.methods.split import SPLITS, split_quality
-from l2rm_jax.run.draws import DRAWS, EVEN, REMATCHED
 from l2rm_jax.run.fold_runs import is_trained
 from l2rm_jax.run.judged_pairs import judged_pairs
+from l2rm_jax.run.sampling import DRAWS, EVEN, REMATCHED
 
-OLD_FILE = "crossfit.npz"  # of runs of an older version
 _KEPT = ("a judgement of pairs", "remove it to have the pairs judged again")
 
 # Called with the data and an epoch, opens the detector that judges before that epoch.
@@ -67,10 +66,10 @@ def check_judgement(config: ConfigDict, method: Method) -> None:
     check_names("split", config.split, {"by": SPLITS})
     check_names("train", config.train, {"draw": DRAWS})
     wrong = []
-    if config.split.by == "crossfit" and not method.splits:
+    if config.split.by == "judgement" and not method.splits:
         wrong.append(
-            f"split.by: 'crossfit', expected 'loss', as {config.method} does not split the pairs; "
-            "data.filter=crossfit drops the mismatched ones"
+            f"split.by: 'judgement', expected 'loss', as {config.method} does not split the pairs; "
+            "data.filter=judgement drops the mismatched ones"
         )
     draw = config.train.draw
     chooses = method.splits or {name.partition("_")[0] for name in method.streams} != {"pairs"}
@@ -84,9 +83,9 @@ def check_judgement(config: ConfigDict, method: Method) -> None:
             f"train.draw: 'rematched', expected 'even' or 'posterior', as {config.method} keeps a "
             "number for each stored pair, which rematched ones lack"
         )
-    if draw == REMATCHED and config.data.filter == "crossfit":
+    if draw == REMATCHED and config.data.filter == "judgement":
         wrong.append(
-            "train.draw: 'rematched', expected 'even' or 'posterior' with data.filter=crossfit, "
+            "train.draw: 'rematched', expected 'even' or 'posterior' with data.filter=judgement, "
             "which drops the pairs that would be rematched"
         )
     if wrong:
@@ -96,25 +95,19 @@ def check_judgement(config: ConfigDict, method: Method) -> None:
 def uses_judgement(config: ConfigDict) -> bool:
     """Whether the run needs a judgement of its pairs."""
     by_it = (config.split.by, config.data.filter)
-    return "crossfit" in by_it or config.train.draw != EVEN
+    return "judgement" in by_it or config.train.draw != EVEN
 
 
 def judgement_file(workdir: str | Path, epoch: int = 0) -> Path:
     """The file of the judgement that was made before an epoch (counted from 0)."""
-
-    def of_epoch(name: str) -> Path:
-        file = Path(workdir) / name
-        return file.with_stem(f"{file.stem}-{epoch}") if epoch else file
-
-    new, old = of_epoch(JUDGEMENT_FILE), of_epoch(OLD_FILE)
-    return old if old.exists() and not new.exists() else new
+    file = Path(workdir) / JUDGEMENT_FILE
+    return file.with_stem(f"{file.stem}-{epoch}") if epoch else file
 
 
 def last_judgement(workdir: str | Path) -> Path:
     """The file of the newest judgement that a run keeps; it may be missing."""
-    names = [Path(name).stem for name in (JUDGEMENT_FILE, OLD_FILE)]
-    later = [file.stem for name in names for file in Path(workdir).glob(f"{name}-*.npz")]
-    epochs = (name.rpartition("-")[2] for name in later)
+    later = Path(workdir).glob(f"{Path(JUDGEMENT_FILE).stem}-*.npz")
+    epochs = (file.stem.rpartition("-")[2] for file in later)
     epoch = max((int(number) for number in epochs if number.isdecimal()), default=0)
     return judgement_file(workdir, epoch)
 
@@ -230,15 +223,14 @@ def _rematched(
     pairs = judged_pairs(config.data, train)
     rematched = rematch(pairs, judgement.posterior, judgement.posterior_set)
     if is_primary():
-        new = path.with_name(path.name.replace(Path(OLD_FILE).stem, Path(JUDGEMENT_FILE).stem))
-        write_judgement(new, judgement, **dict(zip(names, rematched, strict=True)))
+        write_judgement(path, judgement, **dict(zip(names, rematched, strict=True)))
     return rematched
 
 
 def kept_by_judgement(
     settings: ConfigDict, posterior: Float[np.ndarray, " pairs"]
 ) -> Int[np.ndarray, " kept"]:
-    """Rows of the pairs that `data.filter=crossfit` keeps.
+    """Rows of the pairs that `data.filter=judgement` keeps.
 
     Args:
       settings: the `data` part of the config.
@@ -249,13 +241,13 @@ def kept_by_judgement(
 
 def _filtered(settings: ConfigDict, data: Data) -> Data:
     """Drop training pairs by their judgement if the filter says so."""
-    if settings.filter != "crossfit":
+    if settings.filter != "judgement":
         return data
     train = data.train
     kept = kept_by_judgement(settings, train.posterior)
     if not len(kept):
         raise DataError(
-            f"data.filter=crossfit leaves none of the {len(train)} training pairs: the highest "
+            f"data.filter=judgement leaves none of the {len(train)} training pairs: the highest "
             f"probability of being matched is {1 - train.posterior.min():.3f}, data.filter_value "
             f"is {settings.filter_value:g}"
         )

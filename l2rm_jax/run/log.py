@@ -18,8 +18,7 @@ from l2rm_jax.run.results import to_jsonable
 
 SCALAR_KINDS = ("step", "epoch")  # kinds of records that are also written for TensorBoard
 # Kinds of records of the start or the end of an epoch.
-EPOCH_KINDS = ("epoch", "warning", "judgement", "crossfit")  # the last of older versions
-VALIDATIONS = ("epoch", "adopt", "import")  # with validation recalls; import: adopt in 0.1
+EPOCH_KINDS = ("epoch", "warning", "judgement")
 END = "end"  # phase of the warnings at the end of a run; a resumed run writes them again
 FLUSH_SECONDS = 10  # a killed run loses TensorBoard's points of at most this time
 
@@ -84,7 +83,7 @@ class RunLog:
         """Append a record.
 
         Args:
-          kind: `step`, `epoch`, `warning`, `skipped`, `adopt` or `judgement`.
+          kind: `step`, `epoch`, `warning`, `skipped` or `judgement`.
           step: global step.
           **values: numbers, arrays of NumPy or JAX, or JSON values. NaN and infinity are written
             as null, as JSON has neither.

@@ -1,4 +1,4 @@
-"""A run is opened for training, for evaluation, or to be adopted: the context that all share."""
+"""Open a run, for training or for evaluation."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -50,6 +50,7 @@ def open_run(
 
     Raises:
       ConfigError: the hosts differ in config or data, or do not share the directory.
+      DataError: the judgement has left fewer training pairs than a batch.
       CheckpointError: on exit, a save failed.
     """
     directory = Path(workdir) / "checkpoints"

@@ -24,7 +24,7 @@ from l2rm_jax.methods.closed_form import FITTED_HEAD
 from l2rm_jax.methods.learned_scale import GROUP
 from l2rm_jax.models import REGIONS, WORDS
 from l2rm_jax.run.config_file import with_changes
-from l2rm_jax.run.frozen import judged_vectors, with_vectors
+from l2rm_jax.run.frozen_encoder import judged_vectors, with_vectors
 from l2rm_jax.run.judgement import uses_judgement
 
 VECTORS_FILE = "pretrained_vectors.npz"

@@ -32,11 +32,12 @@ from l2rm_jax.methods.pair_values import initial_state, replace_pair_values
 from l2rm_jax.methods.words import with_word_vectors
 from l2rm_jax.models import make_model
 from l2rm_jax.run.checkpoints import RunCheckpoints
-from l2rm_jax.run.draws import draw_pairs
 from l2rm_jax.run.health import Health, make_reference, require_finite
+from l2rm_jax.run.inputs import check_train_size
 from l2rm_jax.run.memory_hints import scoring_hints, training_hints
 from l2rm_jax.run.pair_scores import collect_rows
 from l2rm_jax.run.pretrained import pretrained_arrays, with_pretrained
+from l2rm_jax.run.sampling import draw_pairs
 
 
 class Run:
@@ -70,6 +71,7 @@ class Run:
         bases = data.pretrained.bases if data.pretrained else None
         self.model = make_model(config, len(data.vocabulary), AXIS, bases)
         self.method = make_method(self.model, config)
+        check_train_size(config, data.train, self.method)  # as the judgement may have dropped pairs
         self._reference = make_reference(config, data.dev, self.method)
         self._scorer = Scorer(self.model, replicas, config.evaluation.batch_size)
         self._train_step = replicas.map(skip_non_finite(self.method.step), donate=True)
@@ -147,8 +149,7 @@ class Run:
             return False
         self.state = self.replicas.replicate(resumed.state)
         self.position = resumed.position
-        # Checkpoints of versions without warnings have no such key.
-        self.health = Health(self._reference, self.position.get("health"))
+        self.health = Health(self._reference, self.position["health"])
         if resumed.plan:
             once = frozenset(self.position.get("once", ()))
             self.plan = EpochPlan(dict(resumed.plan), self.position["report"], once=once)
@@ -304,14 +305,14 @@ class Run:
             length_groups=self.config.train.length_groups,
         )
 
-    def score_pairs(self, epoch: int, pairs: PairDataset | None = None) -> Callable:
+    def score_pairs(self, epoch: int) -> Callable:
         """Make the function `score_pairs(score)` that `Method.plan` calls.
 
         It maps `score(state, batch)`, which returns an array `[B, ...]` or a tree of such arrays,
-        over all training pairs (or the given ones), each exactly once, in batches shuffled by
-        (seed, epoch). It returns arrays `[N, ...]` in the order of the pairs.
+        over all training pairs, each exactly once, in batches shuffled by (seed, epoch). It returns
+        arrays `[N, ...]` in the order of the pairs.
         """
-        pairs = self.data.train if pairs is None else pairs
+        pairs = self.data.train
 
         def score_pairs(score: Callable) -> Any:
             batches = scoring_batches(

@@ -11,7 +11,7 @@ from l2rm_jax.audit.outputs import write_files
 from l2rm_jax.data.files import new_directory
 from l2rm_jax.judging import Judgement, Pairs
 from l2rm_jax.judging.groups import Repeated
-from l2rm_jax.judging.judgement import ALTERNATE, DOUBTFUL, MATCHED, SHIFTED, Made
+from l2rm_jax.judging.judgement import MATCHED, NEAR_DUPLICATE, SHIFTED, SWAPPED_CAPTION, Provenance
 from l2rm_jax.judging.posterior import Mechanism
 from l2rm_jax.judging.rate import Rate
 from l2rm_jax.judging.shift import Shift
@@ -33,9 +33,6 @@ def make_inputs(**changes) -> Inputs:
         texts=texts,
         read_pairs=lambda: Pairs(images, captions, pair_image, texts=texts),
         ids=[f"photos/{row}.jpg" for row in range(IMAGES)],
-        caption_ids=None,
-        pictures=None,
-        truth=None,
         digest="0123456789abcdef",
     )
     return inputs._replace(**changes)
@@ -43,7 +40,7 @@ def make_inputs(**changes) -> Inputs:
 
 def make_judgement(**changes) -> Judgement:
     kind = np.full(PAIRS, MATCHED)
-    kind[:5], kind[4], kind[5] = DOUBTFUL, SHIFTED, ALTERNATE
+    kind[:5], kind[4], kind[5] = SWAPPED_CAPTION, SHIFTED, NEAR_DUPLICATE
     order = np.argsort(-POSTERIOR, kind="stable")
     q = np.empty(PAIRS)
     q[order] = np.cumsum(1 - POSTERIOR[order]) / np.arange(1, PAIRS + 1)
@@ -80,7 +77,7 @@ def make_judgement(**changes) -> Judgement:
         cannot_tell="",
         auroc=0.93,
         ranks=True,
-        made=Made("linear", "linear (CCA, nested)", 5, 0, "0" * 16, "0.1.0"),
+        made=Provenance("linear", "linear (CCA, nested)", 5, 0, "0" * 16, "0.1.0"),
         at_most=0.35,
     )
     return dataclasses.replace(judgement, **changes)

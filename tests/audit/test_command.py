@@ -13,10 +13,10 @@ from l2rm_jax.audit.inputs import read_inputs
 from l2rm_jax.config import get_config
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, DataError, L2RMError
-from l2rm_jax.executors import HERE
+from l2rm_jax.executors import LOCAL
 from l2rm_jax.judging import read_judgement
 from l2rm_jax.judging.verdict import verdict
-from l2rm_jax.run.inputs import check_train_size, read_data
+from l2rm_jax.run.inputs import read_data
 from l2rm_jax.train import train
 from tests.audit.made import IMAGES, PAIRS, make_audit, make_judgement
 from tests.tiny import tiny_config, write_vectors
@@ -46,7 +46,7 @@ def data(tmp_path, monkeypatch):
 
 
 def status(line: str) -> int:
-    """Exit status of a command."""
+    """Return the exit status of a command."""
     try:
         main.main(line.split())
     except SystemExit as error:
@@ -59,7 +59,7 @@ def test_a_directory_is_audited_and_the_verdict_printed(data, tmp_path, capsys):
     line = "audit --data=data --out=out --config.audit.top=3 --config.seed=7"
     assert status(line) == 0
     [(pairs, settings)] = asked
-    assert settings.pop("executor") is HERE
+    assert settings.pop("executor") is LOCAL
     assert settings == {"name": "linear", "folds": 5, "top": 3, "seed": 7}
     assert pairs.texts == TEXTS
     printed, said = capsys.readouterr().out, verdict(make_judgement())
@@ -108,7 +108,7 @@ def test_a_command_is_advised_only_if_it_would_run(tmp_path, batch, kept, splits
             fields | {"data.filter_scores": str(tmp_path / "scores.npy")}
         )
         try:
-            check_train_size(config, read_data(config, tmp_path / "nowhere").train)
+            read_data(config, tmp_path / "nowhere")
             runs = True
         except L2RMError:
             runs = False
@@ -121,7 +121,7 @@ def test_exit_statuses(data):
     [_, changes] = data
     assert status("audit --data=data --out=a --config.audit.max_share=0.06") == 0  # low is 0.05
     assert status("audit --data=data --out=b --config.audit.max_share=0.04") == 3
-    changes["cannot_tell"] = "the images are alike"
+    changes["cannot_tell"] = "the images are equal"
     assert status("audit --data=data --out=c") == 0
     assert status("audit --data=data --out=d --config.audit.max_share=0.9") == 4
     assert status("audit --data=data") == 1

@@ -9,9 +9,9 @@ import pytest
 
 from l2rm_jax.audit import outputs
 from l2rm_jax.audit.command import describe_audit
-from l2rm_jax.audit.of_run import OfRun
 from l2rm_jax.audit.outputs import write_audit
 from l2rm_jax.audit.review import HEADER, draw_review, read_decisions
+from l2rm_jax.audit.run_columns import OfRun
 from l2rm_jax.config import get_config
 from l2rm_jax.data import filters
 from l2rm_jax.errors import ConfigError, DataError
@@ -86,7 +86,7 @@ def test_the_table_has_every_pair_in_the_order_of_the_data(written):
     assert table["row"] == list(range(PAIRS)) and table["image_row"] == [k // 2 for k in range(40)]
     assert table["image"][3] == "photos/1.jpg" and table["caption"][0] == HOSTILE
     assert table["posterior"] == POSTERIOR.tolist()
-    assert table["kind"][:7] == [*["doubtful"] * 4, "shifted", "alternate", "matched"]
+    assert table["kind"][:7] == [*["swapped_caption"] * 4, "shifted", "near_duplicate", "matched"]
     assert table["proposal_1"][:2] == [3, None] and table["probability_2"][:2] == [0.1, None]
     assert table["none_fits"][:2] == [0.5, None] and table["id"] == [
         str(row) for row in range(PAIRS)
@@ -111,7 +111,7 @@ def test_scores_are_what_the_filter_takes(written):
     np.testing.assert_array_equal(kept, np.flatnonzero(POSTERIOR <= 0.5))
 
 
-def test_decisions_count_more_than_what_was_computed(tmp_path):
+def test_decisions_override_the_judgement(tmp_path):
     rows, weight = draw_review(POSTERIOR, seed=0)
     first = f"{rows[0]},unsure,,review,{weight[0]}"
     others = [row for row in (0, 30, 31) if row != rows[0]]

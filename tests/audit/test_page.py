@@ -8,7 +8,7 @@ import pytest
 
 from l2rm_jax import audit, main
 from l2rm_jax.audit.review import HEADER, draw_review
-from l2rm_jax.command_line.parse import parse
+from l2rm_jax.cli.parse import parse
 from l2rm_jax.data.loading import load_data
 from l2rm_jax.judging import read_judgement
 from l2rm_jax.run.inputs import check_settings
@@ -20,7 +20,7 @@ IMAGES, EACH, DIMENSIONS = 150, 2, 8
 
 @pytest.fixture
 def place(tmp_path, monkeypatch) -> Path:
-    """A directory with the files that the page names; a fifth of the captions are swapped."""
+    """Make a directory with the files that the README names; a fifth of the captions swapped."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     cause = rng.normal(size=(IMAGES, DIMENSIONS))

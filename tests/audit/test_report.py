@@ -12,7 +12,7 @@ from l2rm_jax.judging.judgement import PLACEHOLDER
 from l2rm_jax.judging.placeholders import Placeholder
 from l2rm_jax.judging.posterior import Mechanism
 from l2rm_jax.judging.shift import Shift
-from l2rm_jax.judging.verdict import doubted_list, shift_sentence, verdict
+from l2rm_jax.judging.verdict import shift_sentence, suspicious_list, verdict
 from tests.audit.made import (
     PAIRS,
     POSTERIOR,
@@ -65,7 +65,7 @@ def test_placeholders_are_named_and_left_out_of_the_list():
         posterior=posterior,
         placeholders=[Placeholder(15, 5, 10), Placeholder(3, 2, 8)],
     )
-    assert doubted_list(found.judgement).holds == doubted_list(make_judgement()).holds
+    assert suspicious_list(found.judgement).holds == suspicious_list(make_judgement()).holds
     last = verdict(found.judgement, found.inputs.ids)[-1]
     assert "photos/15.jpg" in last and "10" in last
     assert any(
@@ -116,6 +116,6 @@ def test_decisions_and_truth_stand_in_the_page_and_in_the_numbers():
 def test_the_numbers_are_json_without_nan():
     content = json.loads(report.to_json(report.values(make_audit(), None)))
     assert content["rate"] == {"estimate": 0.108, "low": 0.05, "high": 0.2}
-    assert content["kinds"]["doubtful"] == 4 and content["conflicts"] == [[0, 1]]
+    assert content["kinds"]["swapped_caption"] == 4 and content["conflicts"] == [[0, 1]]
     assert content["mechanisms"][1]["cosine_auroc"] is None
     assert content["settings"]["top"] == 5 and content["inputs"]["digest"] == "0123456789abcdef"

@@ -17,7 +17,7 @@ rng = np.random.default_rng(0)
 
 
 def mixed_posterior(pairs=5000):
-    """A fifth is mismatched by the posterior; which pairs are wrong; some of these are not seen."""
+    """Posterior with a mean of a fifth, and the truth, in which some mismatches are undetected."""
     wrong = rng.random(pairs) < 0.2
     posterior = np.where(wrong, rng.beta(8, 0.5, pairs), rng.beta(0.05, 3, pairs))
     return posterior, wrong | (rng.random(pairs) < 0.05)
@@ -55,7 +55,7 @@ def test_each_pair_is_drawn_as_often_as_its_weight_says():
 
 @pytest.mark.parametrize("part", [100, 40], ids=["all", "the first 40"])
 def test_the_interval_holds_the_rate_that_it_should(part):
-    """In 9 of 10 reviews or more, also of mismatched pairs whose posterior is low."""
+    """At least 9 of 10 intervals contain the truth, even with low posteriors of mismatches."""
     posterior, wrong = mixed_posterior()
     errors, held = [], 0
     for seed in range(150):

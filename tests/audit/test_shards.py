@@ -1,4 +1,4 @@
-"""Vectors in shards, as clip-retrieval writes them: how they are cut changes nothing."""
+"""Vectors in shards of clip-retrieval: the result does not depend on the split into shards."""
 
 import threading
 
@@ -68,7 +68,7 @@ def opened(directory):
     return inputs_of_shards(directory, directory.parent / "copies")
 
 
-def test_shards_read_alike_however_they_are_cut(vectors, tmp_path):
+def test_the_split_into_shards_does_not_matter(vectors, tmp_path):
     one = opened(write_shards(tmp_path / "one", vectors, []))
     # Eleven shards: number 10 comes after 9, not after 1.
     ends = np.arange(20, PAIRS, 21)

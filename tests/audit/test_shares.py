@@ -1,4 +1,4 @@
-"""`l2rm audit --shards=I/N`: several processes and one directory give the bytes of one process."""
+"""`l2rm audit --share=I/N`: several processes with one directory give the bytes of one process."""
 
 import os
 import signal
@@ -44,7 +44,7 @@ if place == "in a part":
     dies(judge, "score_part", [1])
 if place == "before the results":
     dies(command, "write_files", [])
-main.main(["audit", "--data=data", f"--out={out}", f"--shards={share}"])
+main.main(["audit", "--data=data", f"--out={out}", f"--share={share}"])
 """
 
 
@@ -63,7 +63,7 @@ def vectors():
 
 
 def write_data(directory, vectors):
-    """A plain directory of data."""
+    """Make a plain directory of data."""
     directory.mkdir()
     for name, array in zip(("ims", "caps"), vectors, strict=True):
         np.save(directory / f"train_{name}.npy", array)
@@ -159,8 +159,8 @@ def test_what_one_process_must_do_is_refused(vectors):
     with pytest.raises(ConfigError, match=r"--shards=1/3: .*--workdir=run"):
         command._audit(config_of(), "run", Path("audit"), Place(share=Share(1, COUNT)))
     for flags, words in (
-        (["--shards=4/3"], "--shards=4/3: expected I/N"),
-        (["--shards=1/3", "--executor=ray"], "--executor=ray, --shards=1/3: found both"),
+        (["--share=4/3"], "--share=4/3: expected I/N"),
+        (["--share=1/3", "--executor=ray"], "--executor=ray cannot be combined with --share"),
     ):
         with pytest.raises(SystemExit, match=words):
             main.main(["audit", "--data=data", "--out=audit", *flags])

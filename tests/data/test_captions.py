@@ -35,7 +35,7 @@ def test_second_column_of_a_tsv(tmp_path):
         ("dev_caps.txt", b"", "the file is empty"),
         ("dev_caps.tsv", b"1\tone\ntwo\n", "tsv:2: found 1 columns"),
         ("dev_caps.tsv", b"1\tone\t1\n", "tsv:1: found 3 columns"),
-        ("dev_caps.tsv", b"1\tone\n2\t \n", "tsv:2: the caption is empty"),
+        ("dev_caps.tsv", b"1\tone\n2\t \n", "tsv:2: found an empty caption"),
         ("dev_caps.txt", b"one\n" + b"x" * 10_001, "txt:2: found 10001 char.*at most 10000"),
         (
             "other.txt",

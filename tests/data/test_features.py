@@ -67,7 +67,7 @@ def test_row_that_is_not_finite_is_named(tmp_path, bad, dtype):
     np.save(tmp_path / "train_ims.npy", stored)
     images = RegionFeatures.read(tmp_path / "train_ims.npy")
     images.rows([0, 3])
-    with pytest.raises(DataError, match=rf"ims\.npy: row 4 holds {bad} \(region 3, dimension 1\)"):
+    with pytest.raises(DataError, match=rf"ims\.npy: row 4: found {bad} \(region 3, dimension 1\)"):
         images.rows([3, 4])
 
 
@@ -92,7 +92,7 @@ def test_all_values_are_checked_in_blocks(tmp_path, monkeypatch):
     assert [block.tolist() for block in images.blocks()] == [[0, 1, 2], [3, 4, 5], [6]]
     with pytest.raises(DataError) as error:
         images.check_values()
-    assert [message.split(" holds")[0][-5:] for message in error.value.args] == ["row 1", "row 6"]
+    assert [message.split(": found")[0][-5:] for message in error.value.args] == ["row 1", "row 6"]
     images.head(1).check_values()
 
 

@@ -167,11 +167,11 @@ def test_unusable_index_is_refused(tmp_path, index, message):
 @pytest.mark.parametrize(
     ("protocol", "rate", "seed", "message"),
     [
-        ("images", 0.2, 0, "protocol is 'images'.*image.*caption"),
-        ("image", 1.0, 0, "rate is 1.0"),
-        ("caption", -0.1, 0, "rate is -0.1"),
-        ("caption", float("nan"), 0, "rate is nan"),
-        ("caption", 0.1, -1, "seed is -1"),
+        ("images", 0.2, 0, "protocol: found 'images'.*image.*caption"),
+        ("image", 1.0, 0, "rate: found 1.0"),
+        ("caption", -0.1, 0, "rate: found -0.1"),
+        ("caption", float("nan"), 0, "rate: found nan"),
+        ("caption", 0.1, -1, "seed: found -1"),
     ],
 )
 def test_unusable_setting_is_refused(protocol, rate, seed, message):

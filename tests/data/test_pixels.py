@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from l2rm_jax.bases import Preparation, read_preparation
+from l2rm_jax.data.pictures import prepare
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.errors import DataError
 
@@ -98,12 +100,9 @@ def test_every_wrong_setting_is_named():
 @pytest.mark.parametrize("size", [(40, 30), (30, 61), (24, 24), (25, 24), (7, 9), (3, 100)])
 def test_pixels_do_not_depend_on_where_a_square_picture_is_cut(size):
     """A picture of vertical stripes: the square is cut from the centre, after resizing."""
-    image = pytest.importorskip("PIL.Image")
-    from l2rm_jax.data.pictures import prepare
-
     width, height = size
     ramp = np.broadcast_to(np.linspace(0, 255, width)[None, :, None], (height, width, 3))
-    picture = image.fromarray(ramp.astype(np.uint8))
+    picture = Image.fromarray(ramp.astype(np.uint8))
     square = prepare(picture, Preparation(24, 24, 2, **IDENTITY))
     whole = prepare(picture, Preparation(24, 0, 2, **IDENTITY))
     assert square.shape == whole.shape == (24, 24, 3) and square.dtype == np.uint8

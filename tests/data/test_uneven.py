@@ -136,7 +136,7 @@ RUNS = {
     "l2rm": {"mismatch.protocol": "caption"},
     "rcl": {"method": "rcl", "mismatch.protocol": "image"},
     "cca": {"method": "cca", "model.head": "linear"},
-    "crossfit": {"split.by": "crossfit", "judgement.folds": 3},
+    "crossfit": {"split.by": "judgement", "judgement.folds": 3},
     "rcsl": {
         "method": "rcsl",
         "model.head": "aggregate",

@@ -76,5 +76,5 @@ def test_cost_and_transport_stay_in_float32():
 def test_a_precision_that_does_not_exist_is_refused():
     config = defaults.default()
     config.precision = "half"
-    with pytest.raises(ConfigError, match="precision: 'half' is none of float32, bfloat16"):
+    with pytest.raises(ConfigError, match="precision: found 'half', expected float32 or bfloat16"):
         read_data(config, "nowhere")

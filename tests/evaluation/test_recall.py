@@ -103,7 +103,7 @@ def test_nan_is_refused():
 
 
 def test_folds_must_divide():
-    with pytest.raises(ValueError, match="do not divide"):
+    with pytest.raises(ValueError, match="expected a multiple of 2"):
         recall.fold_recalls(np.zeros((5, 5)), 1, folds=2)
 
 

@@ -1,4 +1,4 @@
-"""Parts of a judgement: however they are cut and wherever they are computed, the result is one."""
+"""Parts of a judgement: the result does not depend on their size or on the executor."""
 
 import os
 from functools import partial
@@ -9,7 +9,7 @@ import pytest
 from l2rm_jax.audit import command
 from l2rm_jax.config import get_config
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.executors import HERE, Place
+from l2rm_jax.executors import LOCAL, Place
 from l2rm_jax.executors.workers import _described, _opened
 from l2rm_jax.judging import Pairs, groups, judge, judge_pairs, scores, write_judgement
 from l2rm_jax.run.config_file import with_changes
@@ -20,7 +20,7 @@ FOLDS, PAIRS = 3, 360
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory):
-    """Pairs whose vectors lie in files, as those of many do."""
+    """Pairs with vectors in files, like large data sets."""
     folder = tmp_path_factory.mktemp("vectors")
     images, captions, stored, _ = make_pairs(PAIRS, 1, 0.3)
     for name, vectors in (("images", images), ("captions", captions)):
@@ -30,7 +30,7 @@ def pairs(tmp_path_factory):
 
 @pytest.fixture
 def small_parts(monkeypatch):
-    """Parts as small as the data are."""
+    """Reduce the size of parts to the size of the data."""
     monkeypatch.setattr(scores, "_PAIRS", 50)
     monkeypatch.setattr(groups, "_EXACT", 100)
 
@@ -151,4 +151,4 @@ def test_workers_of_ray_give_the_same_bytes_and_so_do_those_that_take_over(
         with pytest.raises(DataError, match="row 3 is damaged"):
             list(executor.map(refuses, [(3,)]))
     assert not ray.is_initialized()
-    assert [*HERE.map(max, [(1, 2), (4, 3)])] == [2, 4]
+    assert [*LOCAL.map(max, [(1, 2), (4, 3)])] == [2, 4]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.executors import HERE, Place, Share, shared
+from l2rm_jax.executors import LOCAL, Place, Share, shared
 from l2rm_jax.executors.shared import Shared
 
 COUNT, CALLS = 3, 8
@@ -53,7 +53,7 @@ def assert_equal(found, expected):
 
 
 def two_maps(executor, stage):
-    """The results of two maps, the first of which goes on when the second has ended."""
+    """Return the results of two maps; the first continues after the second has ended."""
     first, second = executor.map(stage, calls(7)), executor.map(stage, calls(1))
     begun, of_second = next(first), [*second]
     return [begun, *first, *of_second]
@@ -67,7 +67,7 @@ def test_all_shares_see_what_one_process_computes(tmp_path):
             threads.submit(two_maps, executors[number], counted(done[number])) for number in done
         ]
     for result in results:
-        assert_equal(result.result(), two_maps(HERE, stage))
+        assert_equal(result.result(), two_maps(LOCAL, stage))
     assert {number: sorted(of) for number, of in done.items()} == {
         1: [0, 0, 3, 3, 6, 6],
         2: [1, 1, 4, 4, 7, 7],
@@ -92,7 +92,7 @@ def test_a_result_that_is_there_is_not_computed_again_and_a_missing_one_is_waite
     assert 1 <= len(caplog.messages) <= COUNT - 1  # one line of each that waits
     [*Shared(tmp_path, Share(3, COUNT)).map(stage, calls())]
     waiting.join(5)
-    assert_equal(found, [*HERE.map(stage, calls())])
+    assert_equal(found, [*LOCAL.map(stage, calls())])
     started_again = Shared(tmp_path, Share(1, COUNT))
     assert_equal([*started_again.map(counted(again), calls())], found)
     assert not again

@@ -1,4 +1,4 @@
-"""What several experiments are tested with."""
+"""Fixtures of several tests of experiments."""
 
 import pytest
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from experiments.papers import sweep
 from experiments.papers.runs import RECALLS
+from experiments.script import start
 from l2rm_jax.run.config_file import write_config
 from l2rm_jax.run.results import write_json
 
@@ -42,7 +43,7 @@ def leave_run(config, workdir: Path, validation: list[float], finished: bool = T
 
 def command(monkeypatch, module, *arguments: str) -> None:
     monkeypatch.setattr(sys, "argv", ["script", *map(str, arguments)])
-    sweep.start(module.main)
+    start(module.main)
 
 
 def read_csv(path: Path) -> list[dict]:

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from experiments.csv_rows import write_rows
 from experiments.judging import audit, audit_peers
 from experiments.judging.audit import Cell, Vectors
+from experiments.script import write_rows
 from tests.judging.synthetic import make_pairs
 
 

@@ -1,17 +1,15 @@
 """Benchmarks run at tiny sizes and write their results."""
 
-import csv
 import json
 import sys
 
+import jax
+import jax.numpy as jnp
 import pytest
 
-from experiments.bench import compile, epoch, input, methods, pretrained, score, step
-from experiments.machines import work
-from tests.models.pretrained.golden import GOLDEN
+from experiments.bench import epoch, score, step
 
-DATA = ("--regions=3", "--features=6", "--repeats=2")
-TINY = (*DATA, "--embed_dim=8", "--sim_dim=8")
+TINY = ("--regions=3", "--features=6", "--repeats=2", "--embed_dim=8", "--sim_dim=8")
 
 
 @pytest.mark.slow
@@ -19,9 +17,7 @@ TINY = (*DATA, "--embed_dim=8", "--sim_dim=8")
     ("script", "flags", "quantity"),
     [
         (step, (*TINY, "--head=vse", "--method=rcsl", "--batch=4"), "step_s"),
-        (compile, (*TINY, "--head=vse", "--method=infonce", "--batch=4"), "main_first_step_s"),
         (score, (*TINY, "--head=saf", "--images=3", "--captions=6"), "score_s"),
-        (input, (*DATA, "--batch=4", "--images=4", "--steps=2"), "pairs_per_s"),
         (epoch, (*TINY, "--head=vse", "--method=triplet", "--batch=4", "--images=8"), "step_s"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
@@ -35,26 +31,31 @@ def test_results_are_written(script, flags, quantity, tmp_path, monkeypatch):
     assert found["sizes"]["regions"] == 3 and found["machine"]["devices"] >= 1
     assert found["machine"]["processor"] not in ("", "x86_64")
     assert (found.get("process_peak_gib", 0) > 0) == (script in (step, score))
-    assert ("head" in found["sizes"]) == (script is not input)
-    assert script is input or found["sizes"]["embed_dim"] == 8
+    assert found["sizes"]["embed_dim"] == 8
 
 
-@pytest.mark.slow
-def test_a_step_of_a_pretrained_encoder(tmp_path, monkeypatch):
-    file = tmp_path / "found.json"
-    flags = [f"--pretrained={GOLDEN / 'bert'}", "--batch=8", "--pieces=16", "--repeats=1"]
-    found = {}
-    for more in ((), ("--remat",)):
-        monkeypatch.setattr(sys, "argv", ["bench", *flags, *more, f"--json={file}"])
-        pretrained.main()
-        found[more] = json.loads(file.read_text())
-        assert found[more]["cpu_s"] > 0 and found[more]["sizes"]["pieces"] == 16
-    assert found[("--remat",)]["temporary_mib"] < found[()]["temporary_mib"]
+X = jnp.ones((5, 5))
+PRODUCT = 2 * 5 * 5 * 5
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda x: x @ x, PRODUCT),
+        (lambda x: jnp.einsum("ij,j->i", x, x[0]), PRODUCT / 5),
+        (lambda x: jax.lax.scan(lambda c, _: (c @ x, None), x, length=3)[0], 3 * PRODUCT),
+        (jax.grad(lambda x: jnp.sum(jax.checkpoint(jnp.dot)(x, x[:, 0]))), 3 * PRODUCT / 5),
+        (lambda x: jax.lax.cond(x[0, 0] > 0, lambda: x @ x @ x, lambda: x), 2 * PRODUCT),
+        (jax.jit(lambda x: x @ x), PRODUCT),
+    ],
+)
+def test_operations_of_a_program(function, expected):
+    assert step.operations_of(jax.make_jaxpr(function)(X).jaxpr) == pytest.approx(expected)
 
 
 def operations(head: str, method: str, *more: str) -> float:
     flags = [*TINY, f"--head={head}", f"--method={method}", "--batch=8", *more]
-    return work.bench_operations(step.flags().parse_args(flags))
+    return step.bench_operations(step.flags().parse_args(flags))
 
 
 def test_mining_scores_two_matrices_of_its_couples():
@@ -74,17 +75,3 @@ def test_products_of_a_step_are_counted():
 def test_hardest_negatives_skip_the_gradients_of_other_pairs():
     assert operations("saf", "triplet") == operations("saf", "infonce")
     assert operations("sgr", "triplet") < operations("sgr", "infonce")
-
-
-@pytest.mark.slow
-def test_every_method_is_measured_beside_the_baseline(tmp_path, monkeypatch):
-    monkeypatch.setattr(methods, "PASSES", {"triplet": 3, "infonce": 3})  # the others compile long
-    file = tmp_path / "costs.csv"
-    monkeypatch.setattr(sys, "argv", ["bench", *TINY, "--batch=4", "--head=vse", f"--csv={file}"])
-    methods.main()
-    with file.open(newline="") as table:
-        first, second = csv.DictReader(table)
-    assert [
-        first[name] for name in ("method", "networks", "expected", "vse time", "vse operations")
-    ] == ["triplet", "1", *["1.00"] * 3]
-    assert second["method"] == "infonce" and float(second["vse time"]) > 0

@@ -235,12 +235,12 @@ def test_runs_save_and_stop_when_the_command_is_killed(tmp_path):
 def test_time_left_is_that_of_runs_of_the_same_kind(tmp_path):
     found = cells(SUITE, None)[:8]  # four rows at two rates
     first, second = found[1], found[5]  # infonce at either rate
-    watched = progress.Progress([first, second, found[3]], tmp_path, 2)
-    assert watched.line([]) == "0 of 3 runs done"
+    watched = [first, second, found[3]]
+    assert progress.progress_line(watched, tmp_path, [], 2) == "0 of 3 runs done"
     leave_run(first.config.copy_and_resolve_references(), tmp_path / first.name, [1.0] * 5)
     leave_run(second.config.copy_and_resolve_references(), tmp_path / second.name, [1.0], False)
     # 9 seconds for 5 epochs; one of the second run's 5 is done; the third kind takes the mean.
-    line = watched.line([tmp_path / second.name])
+    line = progress.progress_line(watched, tmp_path, [tmp_path / second.name], 2)
     assert line == f"1 of 3 runs done, about 0:08 left, {second.name} after epoch 1"
 
 

@@ -8,9 +8,8 @@ import jax
 import numpy as np
 import pytest
 
-from tests.golden.fidelity.__main__ import GOLDEN
-from tests.golden.fidelity.arrays import Arrays
-from tests.golden.fidelity.training import NOISY
+from tests.golden.fidelity.arrays import GOLDEN, Arrays
+from tests.golden.fidelity.steps import NOISY
 
 torch = pytest.importorskip("torch")
 from experiments.bench import caption_loop, peer, score  # noqa: E402  (need torch)

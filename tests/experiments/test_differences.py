@@ -17,7 +17,7 @@ def cited_cells() -> list[str]:
 
 
 def problems(cells: list[str]) -> list[str]:
-    """What the cells cite and nothing has."""
+    """Return the names that the cells cite and nothing has."""
     with (EXPERIMENTS / "results" / "fidelity.csv").open(newline="") as file:
         quantities = [(row["file"], row["quantity"]) for row in csv.DictReader(file)]
     missing = []

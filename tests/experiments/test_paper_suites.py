@@ -33,7 +33,7 @@ def by_row(found: list[Cell]) -> dict[str, ConfigDict]:
 
 
 def test_settings_of_the_command():
-    """They replace the suite's; a seed or a rate is that of all runs, a row keeps what it sets."""
+    """They replace the suite's; a seed or a rate holds for all runs, a row keeps its own."""
     changes = {"seed": 7, "mismatch__rate": 0.5, "model__head": "pem", "method": "rcl"}
     found = asked("scenes", "scenes:quick", {"row": ["cca", "l2rm"]}, **changes)
     assert [cell.name for cell in found] == [

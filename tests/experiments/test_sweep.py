@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from experiments.papers import precision, sgraf, sweep
+from experiments.papers import sgraf, sweep, vocabulary
 from l2rm_jax import config as defaults
 from l2rm_jax.run.config_file import write_config
 from tests.experiments.finished_runs import CONFIG, command, read_csv, recalls
@@ -76,17 +76,10 @@ def test_sgraf_trains_both_heads_and_tests_their_mean(tmp_path, trained, monkeyp
     assert json.loads((tmp_path / "sgraf.json").read_text())["mean of 2 runs"]["rsum"] == 512.0
 
 
-def test_precisions_side_by_side(tmp_path, trained, monkeypatch, capsys):
-    monkeypatch.setattr(precision, "round_products", lambda: None)  # it would stay so
-    command(monkeypatch, precision, "--config", CONFIG, "--out", tmp_path, "--vary", "seed=2,4")
-    name = "l2rm-saf-image0.4-seed"
-    kinds = ("float32", "bfloat16")
-    assert trained == [f"{name}{seed}-precision{kind}" for seed in (2, 4) for kind in kinds]
-    assert capsys.readouterr().out.splitlines() == [
-        "| run | float32 | bfloat16 |",
-        "|---|---|---|",
-        f"| {name}2 | 502.0 | 502.0 |",
-        f"| {name}4 | 504.0 | 504.0 |",
-        "| mean | 503.0 | 503.0 |",
-        "| deviation | 1.4 | 1.4 |",
-    ]
+def test_the_vocabulary_of_all_training_captions(tmp_path, monkeypatch, capsys):
+    (tmp_path / "train_caps.txt").write_text("a rare dog\n" + "a dog runs\n" * 4)
+    out = tmp_path / "vocabulary.json"
+    command(monkeypatch, vocabulary, tmp_path, "--out", out)
+    assert [*json.loads(out.read_text())["word2idx"]][4:] == ["a", "dog", "runs"]
+    command(monkeypatch, vocabulary, tmp_path, "--out", out, "--min_count", "1")
+    assert "8 words" in capsys.readouterr().out

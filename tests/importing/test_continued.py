@@ -1,7 +1,5 @@
 """Imports that are stopped and continued, and directories that are never overwritten."""
 
-import fcntl
-import os
 import random
 import signal
 import subprocess
@@ -15,7 +13,7 @@ import pytest
 pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.importing import importer, shards
+from l2rm_jax.importing import chunks, importer
 from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.request import Request
 from tests.importing.made import (
@@ -31,7 +29,7 @@ CHILD = """
 import sys, time
 from pathlib import Path
 sys.path.insert(0, {root!r})
-from l2rm_jax.importing import importer, shards
+from l2rm_jax.importing import importer, chunks
 from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.request import Request
 from tests.importing.made import PixelEncoder
@@ -48,7 +46,7 @@ class SlowEncoder(PixelEncoder):
 
 
 importer._load_encoder = lambda request: SlowEncoder("patches")
-shards.SHARD, shards.CAPTION_SHARD = {small}, 2 * {small}
+chunks.SHARD, chunks.CAPTION_SHARD = {small}, 2 * {small}
 print("begin", flush=True)
 settings = dict(encoder="pixels", tokens="patches", max_rejected=0.2)
 import_data(Request(Path({out!r}), {source!r}, **settings))
@@ -58,8 +56,8 @@ import_data(Request(Path({out!r}), {source!r}, **settings))
 @pytest.fixture(autouse=True)
 def encoder(monkeypatch):
     monkeypatch.setattr(importer, "_load_encoder", lambda request: PixelEncoder("patches"))
-    monkeypatch.setattr(shards, "SHARD", SMALL)
-    monkeypatch.setattr(shards, "CAPTION_SHARD", 2 * SMALL)
+    monkeypatch.setattr(chunks, "SHARD", SMALL)
+    monkeypatch.setattr(chunks, "CAPTION_SHARD", 2 * SMALL)
 
 
 @pytest.fixture
@@ -111,8 +109,8 @@ def test_two_kills(tmp_path, source):
 
 
 STEPS = [
-    ("l2rm_jax.importing.shards.replace_arrays", 3),
-    ("l2rm_jax.importing.shards.replace_arrays", 20),
+    ("l2rm_jax.importing.chunks.replace_arrays", 3),
+    ("l2rm_jax.importing.chunks.replace_arrays", 20),
     ("l2rm_jax.importing.writing.replace_lines", 2),
     ("l2rm_jax.importing.writing.replace_array", 1),
     ("l2rm_jax.importing.features.writing.write_rows", 2),
@@ -150,7 +148,7 @@ def test_an_import_ends_anywhere_and_is_continued(tmp_path, source, monkeypatch,
     )
     import_data(request(tmp_path / "out", source))
     assert files(tmp_path / "out") == files(tmp_path / "whole")
-    if place.endswith("shards.replace_arrays"):
+    if place.endswith("chunks.replace_arrays"):
         assert COUNT - len(encoded) >= SMALL * min(times - 1, COUNT // SMALL) - 1
     else:
         assert not encoded
@@ -181,9 +179,16 @@ def test_another_import_in_progress_is_refused(tmp_path, source, monkeypatch):
 
 def test_two_processes_do_not_import_into_one_directory(tmp_path, source):
     (tmp_path / "out.partial").mkdir()
-    handle = os.open(tmp_path / "out.partial", os.O_RDONLY)
-    fcntl.flock(handle, fcntl.LOCK_EX)
-    with pytest.raises(ConfigError, match="another process"):
-        import_data(request(tmp_path / "out", source))
-    os.close(handle)
+    program = (
+        "import pathlib, sys, time; from l2rm_jax.data.files import locked_directory\n"
+        "with locked_directory(pathlib.Path(sys.argv[1]), ''):\n"
+        "    print(flush=True); time.sleep(600)"
+    )
+    command = [sys.executable, "-c", program, tmp_path / "out.partial"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
+        other.stdout.readline()  # it holds the lock
+        with pytest.raises(ConfigError, match=r"out\.partial: another process imports into it"):
+            import_data(request(tmp_path / "out", source))
+        other.kill()
     import_data(request(tmp_path / "out", source))
+    assert not list(tmp_path.glob("*.lock"))

@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
 from l2rm_jax import main
-from l2rm_jax.command_line import fitting
-from l2rm_jax.command_line.parse import parse
+from l2rm_jax.cli import fitting
+from l2rm_jax.cli.parse import parse
 from l2rm_jax.config import flat
 from l2rm_jax.errors import DataError
 from l2rm_jax.importing import importer

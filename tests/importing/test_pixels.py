@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
 from l2rm_jax import main
-from l2rm_jax.command_line.fitting import fitting_fields
+from l2rm_jax.cli.fitting import fitting_fields
 from l2rm_jax.data.encoders import make_encoder as make_torch_encoder
 from l2rm_jax.data.record import read_record
 from l2rm_jax.errors import ConfigError, DataError, L2RMError
@@ -136,7 +136,7 @@ def test_captions_alone_by_our_bert(tmp_path):
         (f"jax:{CLIP}+jax:{GOLDEN / 'bert'}", "patches", "patches of bert .* are not known"),
         (f"jax:{CLIP}+pixels:{CLIP}", None, "after \\+ has no text side"),
         ("jax:nowhere", None, "nowhere: no such directory"),
-        ("flax:x", None, "is none of transformers:NAME, timm:NAME, pixels:NAME, jax:NAME"),
+        ("flax:x", None, "expected transformers:NAME, timm:NAME, pixels:NAME, jax:NAME"),
     ],
 )
 def test_what_cannot_be_encoded_is_refused(spec, tokens, message):
@@ -154,7 +154,9 @@ def test_a_directory_without_its_preparation_is_refused(tmp_path):
     (path / "processor_config.json").write_text(json.dumps(processor))
     assert make_encoder(f"pixels:{path}").describe()["images"]["image_size"] == 24
     (path / "preprocessor_config.json").write_text('{"size": 20}')
-    with pytest.raises(DataError, match=r"preprocessor_config\.json: size is \{'shortest_edge'"):
+    with pytest.raises(
+        DataError, match=r"preprocessor_config\.json: size: found \{'shortest_edge'"
+    ):
         make_encoder(f"pixels:{path}")
     with pytest.raises(ConfigError, match="tokens: 'x' "):
         make_encoder(f"pixels:{path}", "x")

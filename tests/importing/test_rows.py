@@ -12,7 +12,7 @@ pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
 from l2rm_jax.data.pictures import LARGEST_SIDE, UnreadableError, open_picture
 from l2rm_jax.errors import DataError
-from l2rm_jax.importing import importer, shards
+from l2rm_jax.importing import chunks, importer
 from l2rm_jax.importing.importer import describe_import, import_data
 from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.sources import open_source
@@ -229,11 +229,11 @@ def test_grey_is_scaled_by_the_bits_that_its_values_fill(kind, largest, done):
 
 
 def test_warnings_of_pillow_name_the_picture(root, monkeypatch, caplog):
-    def warn(content, open_it=shards.open_picture):
+    def warn(content, open_it=chunks.open_picture):
         warnings.warn("corrupt EXIF data", UserWarning, stacklevel=1)
         return open_it(content)
 
-    monkeypatch.setattr(shards, "open_picture", warn)
+    monkeypatch.setattr(chunks, "open_picture", warn)
     with caplog.at_level("WARNING", "l2rm_jax"):
         imported(root, write_csv(root / "a.csv", [("images/003.png", "x")]), split="1,0,0")
     assert "images/003.png: corrupt EXIF data" in caplog.messages

@@ -11,10 +11,10 @@ pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
 from l2rm_jax.importing import delimited
 from l2rm_jax.importing.columns import find_columns
+from l2rm_jax.importing.csv_rows import find_dialect, read_records
 from l2rm_jax.importing.delimited import read_table
-from l2rm_jax.importing.records import find_dialect, read_records
 from l2rm_jax.importing.sources import open_source
-from l2rm_jax.importing.texts import guess_encoding
+from l2rm_jax.importing.text_io import guess_encoding
 
 NAMES = [f"p{number}.jpg" for number in range(30)]
 ROWS = [(name, f"the plain cup {name}") for name in NAMES]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from l2rm_jax.judging.fold_pairs import FoldPairs, fold_pairs
+from l2rm_jax.judging.fold_samples import FoldPairs, fold_pairs
 from l2rm_jax.judging.folds import Folds, assign_folds
 from l2rm_jax.judging.pairs import Keys, Pairs, content_keys
 
@@ -10,7 +10,7 @@ from l2rm_jax.judging.pairs import Keys, Pairs, content_keys
 def divided(
     images, captions, stored, folds: int = 5, group=None, seed: int = 0
 ) -> tuple[Folds, Keys, dict[int, FoldPairs]]:
-    """Folds by row, the hashes of all contents, and what is drawn in each fold."""
+    """Return folds by row, the hashes of all contents, and the samples of each fold."""
     numbers = assign_folds(np.arange(len(images)), folds, 0)
     of = Folds(stored, numbers, np.arange(len(images)) if group is None else group)
     keys = content_keys(Pairs(images, captions, stored))

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from l2rm_jax.auroc import auroc
 from l2rm_jax.config import default
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.evaluation.auroc import auroc
 from l2rm_jax.judging import (
     DETECTORS,
     Model,
@@ -22,7 +22,7 @@ IMAGES = 150
 
 @pytest.fixture(scope="module")
 def pairs():
-    """Vectors of one space, a fifth of the captions moved."""
+    """Make vectors of one embedding space, with a fifth of the captions moved."""
     rng = np.random.default_rng(0)
     images = rng.standard_normal((IMAGES, 24)).astype(np.float32)
     captions = images + rng.standard_normal(images.shape).astype(np.float32)

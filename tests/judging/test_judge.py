@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import l2rm_jax
-from l2rm_jax.evaluation.auroc import auroc
+from l2rm_jax.auroc import auroc
 from l2rm_jax.judging import Pairs, judge_pairs
-from l2rm_jax.judging.judgement import DOUBTFUL, MATCHED, SHIFTED
+from l2rm_jax.judging.judgement import MATCHED, SHIFTED, SWAPPED_CAPTION
 from tests.judging.synthetic import make_pairs
 
 IMAGES, CAPTIONS = 300, 3
@@ -31,7 +31,7 @@ def test_finds_the_mismatched_pairs_and_their_rate(audit, pairs):
     assert found.posterior.mean() == pytest.approx(audit.rate.estimate, abs=1e-3)
     listed = truth[found.order[: audit.listed]]
     assert listed.mean() > 0.8 and listed.sum() > 0.8 * truth.sum()
-    assert (found.kind == MATCHED).mean() > 0.7 and (found.kind == DOUBTFUL).any()
+    assert (found.kind == MATCHED).mean() > 0.7 and (found.kind == SWAPPED_CAPTION).any()
     assert sorted(found.order) == list(range(len(truth)))
     assert audit.cannot_tell == ""
 
@@ -95,7 +95,7 @@ def test_the_first_stage_is_named_before_any_work(pairs, monkeypatch, caplog):
 
 
 @pytest.mark.slow
-def test_a_stopped_audit_goes_on(pairs, audit, tmp_path, monkeypatch, caplog):
+def test_a_stopped_audit_resumes(pairs, audit, tmp_path, monkeypatch, caplog):
     caplog.set_level("INFO", "l2rm_jax")
     images, captions, stored, _ = pairs
     arguments = {"keep": tmp_path}
@@ -138,7 +138,7 @@ def test_aligned_vectors_may_be_judged_by_their_plain_cosine():
 
 @pytest.mark.slow
 def test_single_captions_are_ordered_by_information_where_the_posterior_is_near_0():
-    """A caption moved to the image with the likest one has a sibling that speaks for it."""
+    """A caption moved to the image of the most similar caption agrees with its new sibling."""
     images, captions, stored, _ = make_pairs(600, 1, 0.0, seed=5)
     unit = captions / np.linalg.norm(captions, axis=1, keepdims=True)
     likeness = unit @ unit.T
@@ -153,8 +153,8 @@ def test_single_captions_are_ordered_by_information_where_the_posterior_is_near_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.0, 0.4])
-def test_vectors_that_say_little_cannot_tell(rate):
-    """Their rate is too high, and the AUROC of pairs mismatched on purpose does not show it."""
+def test_weak_embeddings_cannot_tell(rate):
+    """Their rate is too high, and the AUROC of simulated swaps does not show it."""
     images, captions, stored, truth = make_pairs(IMAGES, CAPTIONS, rate, seed=2, noise=2.5)
     audit = l2rm_jax.audit_pairs(images, captions, stored, top=0)
     assert audit.rate.estimate > truth.mean() + 0.1
@@ -163,7 +163,7 @@ def test_vectors_that_say_little_cannot_tell(rate):
 
 
 @pytest.mark.slow
-def test_vectors_that_say_nothing_cannot_tell():
+def test_random_embeddings_cannot_tell():
     rng = np.random.default_rng(0)
     images, captions = rng.standard_normal((300, 8)), rng.standard_normal((300, 9))
     audit = l2rm_jax.audit_pairs(images, captions, top=0)

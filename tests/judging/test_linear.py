@@ -1,12 +1,12 @@
-"""The linear models: no model sees what it judges, and weights count as copies."""
+"""Linear models: no model has seen the pairs that it judges, and weights count as copies."""
 
 import numpy as np
 import pytest
 
 from l2rm_jax.judging import linear
-from l2rm_jax.judging.fold_pairs import first_pairs
-from l2rm_jax.judging.level import matched_posterior, swap_rates
+from l2rm_jax.judging.fold_samples import first_pairs
 from l2rm_jax.judging.linear import fit_weighted, fold_models
+from l2rm_jax.judging.sibling_swaps import matched_posterior, swap_rates
 from l2rm_jax.linear.cca import Ridge
 from tests.judging.parts import divided
 from tests.judging.synthetic import make_pairs
@@ -38,7 +38,7 @@ def test_a_fold_has_no_part_in_the_model_that_judges_it(pairs, sampled, monkeypa
     after, _ = models_of(images, captions, changed)
     for fold in range(FOLDS):
         difference = np.abs(before[fold].image_map - after[fold].image_map).max()
-        # Of samples, other pairs of the fold weigh nothing in the sums, at other places in them.
+        # In a sample, the other pairs of the fold have weight 0 in the sums.
         assert (difference < 1e-5) == (fold == 1)
 
 
@@ -77,7 +77,7 @@ def test_weights_of_pairs_equal_copies(pairs):
 @pytest.mark.parametrize("rate", [0.1, 0.4, 0.7])
 @pytest.mark.parametrize("together", [False, True])
 def test_pairs_are_judged_with_their_siblings_where_they_were_swapped_together(rate, together):
-    """Scores of pairs with known state; a set of five tells more than a caption alone."""
+    """Scores of pairs with known state; a set of five is more informative than one caption."""
     rng = np.random.default_rng(0)
     image = np.repeat(np.arange(400), 5)
     draws = rng.random(len(image)) < rate

@@ -1,4 +1,4 @@
-"""One picture under many captions: found, judged apart, and named."""
+"""Placeholder pictures: detected, excluded from judging, and named."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def test_a_picture_with_many_captions_is_found(images, share):
 
 
 def test_copies_whose_captions_say_the_same_are_no_placeholder():
-    """Nor are images with many captions of their own, or a caption too few."""
+    """Images with many captions of their own, or with one caption too few, are no placeholders."""
     vectors, captions, stored, _ = make_pairs(40, 20, 0.0)
     assert found(vectors, captions, stored) == []
     vectors, captions, stored, _ = make_pairs(100, 1, 0.0)
@@ -42,7 +42,7 @@ def test_copies_whose_captions_say_the_same_are_no_placeholder():
 
 
 def test_one_image_with_many_captions_is_found_too():
-    """As where the import has joined rows with the same picture."""
+    """The import may have joined rows with the same picture into one image."""
     vectors, captions, stored, _ = make_pairs(200, 1, 0.0)
     stored[:50] = 7
     assert found(vectors, captions, stored) == [(7, 1, 50)]

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from l2rm_jax import main
+from l2rm_jax.auroc import auroc
 from l2rm_jax.devices.parallel import Replicas
-from l2rm_jax.evaluation.auroc import auroc
 from l2rm_jax.judging import read_judgement
 from l2rm_jax.run.config_file import load_config, with_changes
 from l2rm_jax.train import train

@@ -11,9 +11,9 @@ from tests.judging.synthetic import make_pairs
 IMAGES = 300
 
 
-def find(doubted=None, stored=None, images=None, captions=None, top=3):
+def find(suspicious=None, stored=None, images=None, captions=None, top=3):
     folds, keys, _ = divided(images, captions, stored)
-    return propose(images, captions, folds, keys, doubted, np.zeros(len(stored)), top, 0)
+    return propose(images, captions, folds, keys, suspicious, np.zeros(len(stored)), top, 0)
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def test_partners_are_proposed_with_their_probability(pairs):
     images, captions, stored, wrong = pairs
     found = find(wrong, stored, images, captions)
     rows = np.flatnonzero(wrong)
-    own = np.arange(IMAGES)  # one caption an image: caption k was written for image k
+    own = np.arange(IMAGES)  # one caption per image: caption k was written for image k
     first = own[found.caption[rows, 0]] == stored[rows]
     assert first.mean() > 0.6
     assert found.probability[rows, 0].mean() == pytest.approx(first.mean(), abs=0.2)
@@ -44,9 +44,9 @@ def test_none_fits_where_the_partner_is_gone(pairs):
     gone = rows[: len(rows) // 2]  # their captions leave, and so do their images
     kept = np.setdiff1d(np.arange(IMAGES), gone)
     found = find(wrong[kept], stored[kept], images, captions[kept])
-    doubted = np.flatnonzero(wrong[kept])
-    has_partner = np.isin(stored[kept][doubted], kept)
-    none = found.none_fits[doubted]
+    suspicious = np.flatnonzero(wrong[kept])
+    has_partner = np.isin(stored[kept][suspicious], kept)
+    none = found.none_fits[suspicious]
     assert none[~has_partner].mean() > none[has_partner].mean() + 0.15
 
 
@@ -58,15 +58,15 @@ def test_larger_problems_are_solved_in_blocks_and_the_largest_in_groups(pairs, m
     blocks = find(wrong, stored, images, captions)
     for x, y in zip(whole, blocks, strict=True):
         np.testing.assert_allclose(x, y, rtol=0.01, atol=1e-3)
-    monkeypatch.setattr(proposals, "WHOLE", 50)
+    monkeypatch.setattr(proposals, "MOST_UNITS", 50)
     parts = find(wrong, stored, images, captions)
     rows = np.flatnonzero(wrong)
     same = whole.caption[rows, 0] == parts.caption[rows, 0]
     assert same.mean() > 0.5
 
 
-def test_nothing_is_looked_for_where_nothing_is_doubted(pairs):
+def test_nothing_is_proposed_without_suspicious_pairs(pairs):
     images, captions, stored, wrong = pairs
-    for doubted, top in ((np.zeros(IMAGES, bool), 3), (wrong, 0)):
-        found = find(doubted, stored, images, captions, top=top)
+    for suspicious, top in ((np.zeros(IMAGES, bool), 3), (wrong, 0)):
+        found = find(suspicious, stored, images, captions, top=top)
         assert (found.caption == -1).all() and np.isnan(found.none_fits).all()

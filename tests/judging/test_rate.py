@@ -21,9 +21,9 @@ def make_scores(rate, seed, pairs=4000, apart=4.0):
 
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.4])
 def test_rate_of_a_mixture(rate):
-    doubt, wrong = make_scores(rate, 0)
+    suspicion, wrong = make_scores(rate, 0)
     null = np.random.default_rng(1).standard_normal((4000, 10))
-    found = estimate_rate(doubt, null, np.arange(4000), seed=0)
+    found = estimate_rate(suspicion, null, np.arange(4000), seed=0)
     assert found.estimate == pytest.approx(wrong.mean(), abs=0.02)
     assert found.low <= found.estimate <= found.high
 
@@ -32,8 +32,8 @@ def test_intervals_cover_the_truth():
     null = np.random.default_rng(9).standard_normal((4000, 10))
     covered = []
     for seed in range(40):
-        doubt, _ = make_scores(0.2, seed)
-        found = estimate_rate(doubt, null, np.arange(4000), seed=0)
+        suspicion, _ = make_scores(0.2, seed)
+        found = estimate_rate(suspicion, null, np.arange(4000), seed=0)
         covered.append(found.low <= 0.2 <= found.high)
     assert np.mean(covered) >= 0.8
 
@@ -41,21 +41,21 @@ def test_intervals_cover_the_truth():
 def test_groups_that_move_together_widen_the_interval():
     rng = np.random.default_rng(0)
     wrong = np.repeat(rng.random(400) < 0.3, 5)
-    doubt = np.where(wrong, 0.0, -4.0) + rng.standard_normal(2000)
+    suspicion = np.where(wrong, 0.0, -4.0) + rng.standard_normal(2000)
     null = rng.standard_normal((2000, 5))
-    alone = estimate_rate(doubt, null, np.arange(2000), seed=0)
-    together = estimate_rate(doubt, null, np.repeat(np.arange(400), 5), seed=0)
+    alone = estimate_rate(suspicion, null, np.arange(2000), seed=0)
+    together = estimate_rate(suspicion, null, np.repeat(np.arange(400), 5), seed=0)
     assert together.high - together.low > alone.high - alone.low
 
 
 @pytest.mark.parametrize("apart", [1.5, 2.0, 3.0])
 def test_matched_pairs_that_score_like_random_ones_do_not_raise_the_rate(apart):
-    """At one half of the null alone, they would add a tenth or a twentieth to the rate."""
+    """With lambda 0.5 only, they would add a tenth or a twentieth to the rate."""
     pairs, errors, covered = 10_000, [], []
     null = np.random.default_rng(1).standard_normal((pairs, 5))
     for seed in range(12):
-        doubt, wrong = make_scores(0.2, seed, pairs, apart)
-        found = estimate_rate(doubt, null, np.arange(pairs), seed=0)
+        suspicion, wrong = make_scores(0.2, seed, pairs, apart)
+        found = estimate_rate(suspicion, null, np.arange(pairs), seed=0)
         errors.append(found.estimate - wrong.mean())
         covered.append(found.low <= wrong.mean() <= found.high)
     naive = 0.8 * 2 * norm.cdf(-apart)
@@ -65,29 +65,29 @@ def test_matched_pairs_that_score_like_random_ones_do_not_raise_the_rate(apart):
 
 @pytest.mark.parametrize("rate", [0.0, 0.4, 0.8])
 def test_auroc_of_what_is_left_is_that_of_the_matched_pairs(rate):
-    """Of normal doubts, by formula; less a standard error."""
+    """Comparison with the formula for normal scores, minus a standard error."""
     pairs = 20_000
     null = np.random.default_rng(1).standard_normal((pairs, 5))
     for apart in (3.0, 1.0, 0.5):
-        doubt, wrong = make_scores(rate, 0, pairs, apart)
-        auroc = told_apart(doubt, null, np.arange(pairs), wrong.mean())
+        suspicion, wrong = make_scores(rate, 0, pairs, apart)
+        auroc = told_apart(suspicion, null, np.arange(pairs), wrong.mean())
         expected = norm.cdf(apart / np.sqrt(2))
         assert expected - 0.05 < auroc < expected + 0.02
 
 
-def test_pairs_that_are_doubted_together_prove_less():
-    doubt, wrong = make_scores(0.2, 0, apart=1.5)
-    doubt, rate = doubt.repeat(5), wrong.mean()
+def test_pairs_that_are_suspicious_together_prove_less():
+    suspicion, wrong = make_scores(0.2, 0, apart=1.5)
+    suspicion, rate = suspicion.repeat(5), wrong.mean()
     null = np.random.default_rng(1).standard_normal(20_000)
-    alone = told_apart(doubt, null, np.arange(20_000), rate)
-    assert told_apart(doubt, null, np.arange(20_000) // 5, rate) < alone - 0.001
+    alone = told_apart(suspicion, null, np.arange(20_000), rate)
+    assert told_apart(suspicion, null, np.arange(20_000) // 5, rate) < alone - 0.001
 
 
 def test_posterior_is_calibrated_and_monotone():
-    doubt, wrong = make_scores(0.3, 0, 20_000)
+    suspicion, wrong = make_scores(0.3, 0, 20_000)
     null = np.random.default_rng(1).standard_normal((20_000, 5))
-    posterior = density_ratio(doubt, null).posterior(doubt, wrong.mean())
-    order = np.argsort(doubt)
+    posterior = density_ratio(suspicion, null).posterior(suspicion, wrong.mean())
+    order = np.argsort(suspicion)
     assert (np.diff(posterior[order]) >= 0).all()
     for low, high in ((0.05, 0.4), (0.4, 0.8), (0.8, 1.01)):
         some = (posterior >= low) & (posterior < high)

@@ -1,4 +1,4 @@
-"""Rematching: swapped images are found again, and each number equals that of a plain reference."""
+"""Rematching: swapped images are recovered, and all numbers equal a plain reference."""
 
 import sys
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ MODULE = sys.modules[rematch.__module__]  # the function hides it in the package
 
 @pytest.fixture(scope="module")
 def data():
-    """60 images, of which 30 hold each other's captions; a posterior that knows most of them."""
+    """60 images, 30 of them with each other's captions; a posterior that is right for most."""
     rng = np.random.default_rng(0)
     hidden = rng.standard_normal((IMAGES, 8))
     own = np.repeat(np.arange(IMAGES), EACH)
@@ -39,7 +39,7 @@ def rematched(data, together=True, **settings):
 
 
 def cosines(data, units, images):
-    """Of the mean code of each unit's captions and the code of each image, `[images, units]`."""
+    """Cosines of each unit's mean caption code with each image code, `[images, units]`."""
     pairs = data.pairs
     model = fit_weighted(pairs.images, pairs.captions, data.stored, 1 - data.posterior)
     codes = [np.mean(model.encode_captions(pairs.captions[unit]), axis=0) for unit in units]
@@ -47,12 +47,12 @@ def cosines(data, units, images):
 
 
 def loop(data, together):
-    """Weights by (image, caption): plain Sinkhorn in float64 over the doubted units."""
-    doubted = np.flatnonzero(data.posterior > 0.5)
+    """Weights by (image, caption): plain Sinkhorn in float64 over the suspicious units."""
+    suspicious = np.flatnonzero(data.posterior > 0.5)
     if together:
-        units = [np.flatnonzero(data.stored == i) for i in np.unique(data.stored[doubted])]
+        units = [np.flatnonzero(data.stored == i) for i in np.unique(data.stored[suspicious])]
     else:
-        units = [np.array([pair]) for pair in doubted]
+        units = [np.array([pair]) for pair in suspicious]
     holds = [data.stored[unit[0]] for unit in units]
     images = sorted(set(holds))
     kernel = np.exp((cosines(data, units, images).astype(np.float64) - 1) / 0.02)
@@ -80,7 +80,7 @@ def test_weights_equal_a_loop(data, together):
 @pytest.mark.slow
 @pytest.mark.parametrize("together", [True, False])
 def test_swapped_images_are_found_again(data, together):
-    """About as often as by the best assignment on the same cosines."""
+    """Partners are found about as often as by the best assignment on the same cosines."""
     image, caption, weight = rematched(data, together)
     right = weight[image == data.own[caption]].sum() / weight.sum()
     units = [np.flatnonzero(data.stored == i) for i in range(IMAGES)]
@@ -89,8 +89,8 @@ def test_swapped_images_are_found_again(data, together):
     rows, columns = linear_sum_assignment(-cosines(data, units, images))
     best = np.mean([images[i] == data.own[units[k][0]] for i, k in zip(rows, columns, strict=True)])
     assert len(units) == 30 and best > 0.85 and right > best - 0.1
-    doubted = data.posterior > 0.5
-    before = data.stored[doubted] == data.own[doubted]
+    suspicious = data.posterior > 0.5
+    before = data.stored[suspicious] == data.own[suspicious]
     assert before.mean() < 0.1  # of the pairs as they are stored
     assert (data.posterior[caption] > 0.5).all() and set(image) <= set(images)
 
@@ -98,14 +98,14 @@ def test_swapped_images_are_found_again(data, together):
 @pytest.mark.slow
 def test_groups_are_solved_by_themselves(data, monkeypatch):
     monkeypatch.setattr(MODULE, "GROUP", 12)
-    monkeypatch.setattr(MODULE, "WHOLE", 12)
+    monkeypatch.setattr(MODULE, "MOST_UNITS", 12)
     found, again, other = (rematched(data, seed=seed) for seed in (1, 1, 2))
     assert all(np.array_equal(a, b) for a, b in zip(found, again, strict=True))
     assert list(found.image) != list(other.image)
-    # Three groups of ten images: the captions of a group meet the images of the group alone.
-    doubted = np.unique(data.stored[data.posterior > 0.5])
+    # Three groups of ten images: captions are matched only with images of their group.
+    suspicious = np.unique(data.stored[data.posterior > 0.5])
     for group in np.split(np.random.default_rng(1).permutation(30), 3):
-        images = doubted[group]
+        images = suspicious[group]
         inside = np.isin(found.image, images)
         assert inside.any() and set(data.stored[found.caption[inside]]) <= set(images)
 
@@ -121,16 +121,16 @@ def test_in_blocks_the_same_pairs_are_rematched(data, monkeypatch, together):
     np.testing.assert_allclose(found.weight, expected.weight, atol=0.02)  # the error is 0.1%
 
 
-@pytest.mark.parametrize("doubted", [0, 1])
-def test_too_few_doubted_pairs_are_not_rematched(data, doubted):
+@pytest.mark.parametrize("suspicious", [0, 1])
+def test_too_few_suspicious_pairs_are_not_rematched(data, suspicious):
     posterior = np.full(len(data.own), 0.1)
-    posterior[:doubted] = 0.8
+    posterior[:suspicious] = 0.8
     found = rematch(data.pairs, posterior, 0 * posterior)
     assert [len(array) for array in found] == [0, 0, 0]
 
 
 @pytest.mark.slow
-def test_two_doubted_images_with_unequal_sets(data):
+def test_two_suspicious_images_with_unequal_sets(data):
     stored = np.delete(data.stored, 0)  # one image has two captions
     posterior = np.where(np.isin(stored, [0, 1]), 0.75, 0.0)
     pairs = Pairs(data.pairs.images, np.delete(data.pairs.captions, 0, axis=0), stored)

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from l2rm_jax.judging.information import Model
+from l2rm_jax.judging.log_odds import Model
 from l2rm_jax.judging.neighbours import NEIGHBOURS
 from l2rm_jax.judging.scores import fold_references, fold_tasks, score_part
 from tests.judging.parts import divided

@@ -181,7 +181,7 @@ def test_vectors_stay_as_they_are_and_are_checked():
         4,
     )
     images[1, 3] = np.nan
-    with pytest.raises(DataError, match=r"images: row 1 holds nan \(region 0, dimension 3\)"):
+    with pytest.raises(DataError, match=r"images: row 1: found nan \(region 0, dimension 3\)"):
         image_vectors(data_set(images, [])).rows[at]
 
 

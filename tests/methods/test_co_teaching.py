@@ -107,7 +107,7 @@ def test_streams_start_at_their_epochs(name):
 def test_a_split_by_cross_fitting_is_the_same_for_both():
     weight = np.linspace(0, 1, COUNT)
     data = replace(pairs(), posterior=1 - weight)
-    plan = method_of("sps", **{"split.by": "crossfit"}).plan(None, data, MAIN)
+    plan = method_of("sps", **{"split.by": "judgement"}).plan(None, data, MAIN)
     for letter in "ab":
         np.testing.assert_array_equal(
             plan.streams[f"strict_{letter}"], np.flatnonzero(weight > 0.6)
@@ -117,7 +117,7 @@ def test_a_split_by_cross_fitting_is_the_same_for_both():
         )
     np.testing.assert_allclose(plan.values["posterior"], [weight] * 2)
     assert plan.once == {"clean_a", "clean_b"}
-    warmup = method_of("sps", **{"split.by": "crossfit"}).plan(None, data, WARMUP)
+    warmup = method_of("sps", **{"split.by": "judgement"}).plan(None, data, WARMUP)
     np.testing.assert_array_equal(warmup.streams["warmup_a"], np.flatnonzero(weight >= 0.5))
 
 

@@ -9,7 +9,7 @@ from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import make_method
 from l2rm_jax.methods.base import FRESH, LAST
 from l2rm_jax.models import make_model
-from l2rm_jax.run.starts import begin_epoch
+from l2rm_jax.run.initialise import begin_epoch
 from l2rm_jax.train import train
 from tests import tiny
 from tests.grid import VOCABULARY, tiny_config

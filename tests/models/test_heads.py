@@ -19,7 +19,7 @@ from l2rm_jax.models.imram import IMRAM
 from l2rm_jax.models.omit import MARGINS, MATCHINGS, OMIT
 from l2rm_jax.models.pem import PEM, Gaussian
 from l2rm_jax.models.vse import VSE
-from l2rm_jax.run.fields import check_fields
+from l2rm_jax.run.validate_config import check_fields
 
 IMAGES, TEXTS, DIM = 4, 5, 6
 REGIONS, WORDS = np.array([3, 5, 1, 4]), np.array([2, 6, 4, 1, 3])

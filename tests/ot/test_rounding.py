@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.bench.highs import exact_cost
+from experiments.bench.exact import exact_cost
 from l2rm_jax.ot import partial_sinkhorn
 from tests.ot.problems import draw, weights
 

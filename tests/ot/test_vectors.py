@@ -74,5 +74,5 @@ def test_bad_shapes_are_refused(sides, unchecked_arrays):
         partial_sinkhorn_of(images, captions, 0.5, epsilon=0.1, a=np.ones(M))
     with pytest.raises(ValueError, match="non-empty matrices"):
         partial_sinkhorn_of(images[0], captions, 0.5, epsilon=0.1)
-    with pytest.raises(ValueError, match="at least 1, found 0"):
+    with pytest.raises(ValueError, match="found 0, expected at least 1"):
         partial_sinkhorn_of(images, captions, 0.5, epsilon=0.1, max_iterations=0)

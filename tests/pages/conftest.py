@@ -1,13 +1,97 @@
-"""The page of an audit in a browser, for the tests of the page."""
+"""Pages in Debian's Chromium, driven by Playwright; and the page of an audit."""
 
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from l2rm_jax.pages.gallery import Gallery, write_gallery
-from tests.browser import Browser
 from tests.pages.galleries import make_gallery, write_picture
 from tests.pages.gallery_page import open_page
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+DESKTOP = {"viewport": {"width": 1280, "height": 900}}
+PHONE = {
+    "viewport": {"width": 360, "height": 740},
+    "device_scale_factor": 2,
+    "is_mobile": True,
+    "has_touch": True,
+}
+
+
+@dataclass
+class Events:
+    """Events in a tab.
+
+    Attributes:
+      errors: messages of the console that are errors or warnings, and exceptions of scripts.
+      requests: addresses that pages asked for, without their own and data URIs.
+      dialogs: types of the dialogs that pages opened ("alert", "beforeunload"); all are accepted.
+    """
+
+    errors: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+    dialogs: list[str] = field(default_factory=list)
+
+    def note_message(self, message) -> None:
+        if message.type in ("error", "warning"):
+            self.errors.append(message.text)
+
+    def note_request(self, request) -> None:
+        if not (request.is_navigation_request() or request.url.startswith("data:")):
+            self.requests.append(request.url)
+
+    def accept_dialog(self, dialog) -> None:
+        self.dialogs.append(dialog.type)
+        dialog.accept()
+
+
+# Of a module, not of the session: while Playwright runs, nothing else can use asyncio.
+@pytest.fixture(scope="module")
+def chromium():
+    reason = "the extra `browser` is not installed"
+    playwright = pytest.importorskip("playwright.sync_api", reason=reason)
+    path = next(filter(None, map(shutil.which, NAMES)), None)
+    if path is None:
+        pytest.skip("no Chromium on the path")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, chromium_sandbox=False)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def events() -> Events:
+    return Events()
+
+
+@contextmanager
+def opened_tab(chromium, events: Events, settings: dict) -> Iterator:
+    """A tab without stored data, in which no script may fail."""
+    context = chromium.new_context(**settings)
+    tab = context.new_page()
+    tab.on("console", events.note_message)
+    tab.on("pageerror", lambda error: events.errors.append(str(error)))
+    tab.on("request", events.note_request)
+    tab.on("dialog", events.accept_dialog)
+    yield tab
+    context.close()
+    assert events.errors == []
+
+
+@pytest.fixture
+def tab(chromium, events):
+    with opened_tab(chromium, events, DESKTOP) as tab:
+        yield tab
+
+
+@pytest.fixture
+def phone(chromium, events):
+    with opened_tab(chromium, events, PHONE) as tab:
+        yield tab
 
 
 @pytest.fixture(scope="module")
@@ -30,23 +114,9 @@ def few(folder) -> Gallery:
     return gallery
 
 
-@pytest.fixture(scope="module")
-def browser(folder):
-    with Browser(folder / "profile") as browser:
-        browser.resize(1280, 900)
-        browser.send(
-            "Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder / "downloads")
-        )
-        yield browser
-
-
 @pytest.fixture
-def page(browser, folder, few):
+def page(tab, events, folder, few):
     """The page of 200 pairs, newly opened and without decisions."""
-    open_page(browser, folder / "few.html")
-    browser.errors.clear()
-    browser.requests.clear()
-    yield browser
-    browser.run("decisions.storage?.clear(), decisions.unsaved = false")
-    elsewhere = [url for url in browser.requests if not url.startswith(folder.as_uri() + "/")]
-    assert browser.errors == [] and elsewhere == []
+    open_page(tab, folder / "few.html")
+    yield tab
+    assert [url for url in events.requests if not url.startswith(folder.as_uri() + "/")] == []

@@ -1,4 +1,4 @@
-"""Galleries for tests: findings that were made up, captions and names that try to be markup."""
+"""Galleries for tests, with invented results, and captions and names that try to be markup."""
 
 from pathlib import Path
 
@@ -6,7 +6,13 @@ import numpy as np
 from PIL import Image
 
 from l2rm_jax.judging import Judgement
-from l2rm_jax.judging.judgement import ALTERNATE, DOUBTFUL, FOREIGN_SET, MATCHED, Made
+from l2rm_jax.judging.judgement import (
+    MATCHED,
+    NEAR_DUPLICATE,
+    SWAPPED_CAPTION,
+    SWAPPED_SET,
+    Provenance,
+)
 from l2rm_jax.judging.rate import Rate
 from l2rm_jax.pages.gallery import Gallery
 
@@ -31,46 +37,48 @@ def write_picture(path: Path, number: int) -> None:
 
 
 def make_judgement(pairs: int, per_image: int, seed: int = 0) -> Judgement:
-    """One pair in five is doubted; each doubted one has `TOP` proposals."""
+    """Make a judgement in which one pair in five is suspicious and has `TOP` proposals."""
     rng = np.random.default_rng(seed)
     image = np.repeat(np.arange(-(-pairs // per_image)), per_image)[:pairs]
-    doubted = rng.random(pairs) < 0.2
-    posterior = np.where(doubted, rng.uniform(0.6, 1, pairs), rng.uniform(0, 0.3, pairs))
-    kind = np.where(doubted, np.where(rng.random(pairs) < 0.2, FOREIGN_SET, DOUBTFUL), MATCHED)
-    kind[~doubted & (rng.random(pairs) < 0.05)] = ALTERNATE
+    suspicious = rng.random(pairs) < 0.2
+    posterior = np.where(suspicious, rng.uniform(0.6, 1, pairs), rng.uniform(0, 0.3, pairs))
+    kind = np.where(
+        suspicious, np.where(rng.random(pairs) < 0.2, SWAPPED_SET, SWAPPED_CAPTION), MATCHED
+    )
+    kind[~suspicious & (rng.random(pairs) < 0.05)] = NEAR_DUPLICATE
     shares = rng.dirichlet(np.ones(TOP + 1), pairs)
     return Judgement(
         image=image,
         fold=image % 5,
         group=image,
         similarity=1 - posterior,
-        information=np.where(doubted, -0.5, 5) + rng.normal(size=pairs),
+        information=np.where(suspicious, -0.5, 5) + rng.normal(size=pairs),
         posterior_set=posterior / 2,
         posterior_caption=posterior / 2,
         posterior=posterior,
         q=1 - posterior,
         kind=kind,
-        proposal=np.where(doubted[:, None], rng.integers(0, pairs, (pairs, TOP)), -1),
-        probability=np.where(doubted[:, None], -np.sort(-shares[:, :TOP]), 0),
-        none_fits=np.where(doubted, shares[:, TOP], np.nan),
+        proposal=np.where(suspicious[:, None], rng.integers(0, pairs, (pairs, TOP)), -1),
+        probability=np.where(suspicious[:, None], -np.sort(-shares[:, :TOP]), 0),
+        none_fits=np.where(suspicious, shares[:, TOP], np.nan),
         order=np.argsort(-posterior, kind="stable"),
         conflicts=np.zeros((0, 2), int),
         near=np.random.default_rng(seed + 1).integers(0, image[-1] + 1, (image[-1] + 1, 3)),
         rate=Rate(float(posterior.mean()), 0.1, 0.3),
         mechanisms=(),
-        listed=int(doubted.sum()),
+        listed=int(suspicious.sum()),
         shifts=(),
         repeated=(),
         placeholders=(),
         cannot_tell="",
         auroc=0.95,
         ranks=True,
-        made=Made("linear", "linear", 5, 0, "0" * 16, "0.1.0"),
+        made=Provenance("linear", "linear", 5, 0, "0" * 16, "0.1.0"),
     )
 
 
 def make_gallery(pairs: int, per_image: int = 5, pictures: list[Path] | None = None) -> Gallery:
-    """The most doubted pair and those after it have hostile captions, their images hostile ids."""
+    """Make a gallery in which the most suspicious pairs have hostile captions and image ids."""
     judgement = make_judgement(pairs, per_image)
     rng = np.random.default_rng(1)
     images = int(judgement.image[-1]) + 1
@@ -82,7 +90,7 @@ def make_gallery(pairs: int, per_image: int = 5, pictures: list[Path] | None = N
     return Gallery(
         title=f"<b>data</b>: {pairs} pairs",
         key=f"hash of {pairs}",
-        verdict=["20% of the pairs <i>fit</i> no better than random ones.", "Second.", "Third."],
+        verdict=["20% of the pairs <i>match</i> no better than random.", "Second.", "Third."],
         details=[("Found & missed", ["mismatch", "AUROC"], [["image", ".98"], ["<u>", ".97"]])],
         judgement=judgement,
         captions=captions,

@@ -1,14 +1,9 @@
-"""What tests do with the page of an audit in a browser, and what they read there."""
+"""Use and read the page of an audit in a browser."""
 
 import csv
 import io
 from pathlib import Path
 
-from tests.browser import Browser
-
-READY = """new Promise(resolve => {
-    const wait = () => document.querySelector('main[aria-busy]') ? setTimeout(wait, 10) : resolve();
-    wait(); })"""
 FRAME = "new Promise(resolve => requestAnimationFrame(() => requestAnimationFrame(resolve)))"
 # Rows of the list that are in view, from the top: place in the list, and the text.
 ROWS = """(() => { const box = document.querySelector('#pairs').getBoundingClientRect();
@@ -20,31 +15,31 @@ ROWS = """(() => { const box = document.querySelector('#pairs').getBoundingClien
     })()"""
 
 
-def open_page(browser: Browser, path: Path) -> None:
-    browser.open(path)
-    browser.run(READY)
+def open_page(tab, path: Path) -> None:
+    tab.goto(path.as_uri())
+    tab.wait_for_selector("main:not([aria-busy])")
 
 
-def text(browser: Browser, selector: str) -> str:
-    return browser.run(f"document.querySelector('{selector}').innerText")
+def text(tab, selector: str) -> str:
+    return tab.inner_text(selector)
 
 
-def rows(browser: Browser) -> list[list]:
-    browser.run(FRAME)
-    return browser.run(ROWS)
+def rows(tab) -> list[list]:
+    tab.evaluate(FRAME)
+    return tab.evaluate(ROWS)
 
 
-def click(browser: Browser, selector: str) -> None:
-    browser.run(f"document.querySelector('{selector}').click()")
+def click(tab, selector: str) -> None:
+    tab.evaluate(f"document.querySelector('{selector}').click()")
 
 
-def search(browser: Browser, words: str) -> None:
-    browser.type("/" + words + "\r")
+def search(tab, words: str) -> None:
+    tab.keyboard.type("/" + words + "\r")
 
 
-def decisions(browser: Browser) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(browser.run("decisions.csv()"))))
+def decisions(tab) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(tab.evaluate("decisions.csv()"))))
 
 
-def selected(browser: Browser) -> int:
-    return browser.run("list.row")
+def selected(tab) -> int:
+    return tab.evaluate("list.row")

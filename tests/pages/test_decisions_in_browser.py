@@ -1,19 +1,12 @@
 """Decisions on the page of an audit in a browser: keys, undo, downloads, the blind review."""
 
-import time
-from pathlib import Path
-
 import pytest
 
 from l2rm_jax.audit.review import check_sample, read_decisions
 from l2rm_jax.judging.judgement import KINDS
-from tests.browser import find_browser
 from tests.pages.gallery_page import click, decisions, open_page, rows, selected, text
 
 pytestmark = pytest.mark.slow
-
-if find_browser() is None:
-    pytest.skip("no Chromium on the path", allow_module_level=True)
 
 
 # Decisions.
@@ -21,7 +14,7 @@ if find_browser() is None:
 
 def test_keys_decide_and_move_on_and_undo_any_number(page, few):
     order = few.judgement.order
-    page.type("ynu2")
+    page.keyboard.type("ynu2")
     assert selected(page) == order[4]
     expected = {
         int(order[0]): ("fits", ""),
@@ -34,71 +27,62 @@ def test_keys_decide_and_move_on_and_undo_any_number(page, few):
         (row, *expected[row], "list", "") for row in sorted(expected)]  # fmt: skip
     marks = [row[1].split("\n")[2:3] for row in rows(page)[:5]]
     assert [mark[0][0] if mark else "" for mark in marks] == ["\u2713", "\u2717", "?", "\u2717", ""]
-    page.type("kk")
+    page.keyboard.type("kk")
     assert "You said: unsure" in text(page, ".decision")
-    page.type("y")  # another decision in its place; on to the next that is not decided
+    page.keyboard.type("y")  # replaces the decision and moves to the next undecided pair
     assert selected(page) == order[4] and len(decisions(page)) == 4
-    page.type("zz")
+    page.keyboard.type("zz")
     assert selected(page) == order[3] and decisions(page)[0]["row"] == str(min(order[:3]))
     assert {line["decision"] for line in decisions(page)} == {"fits", "wrong", "unsure"}
-    page.type("zzzz")
+    page.keyboard.type("zzzz")
     assert decisions(page) == [] and "nothing to undo" in text(page, "#status")
-    page.type("jjk")
+    page.keyboard.type("jjk")
     assert selected(page) == order[1]
 
 
 def test_a_key_that_is_held_down_decides_once(page):
-    page.type("n")
-    for _ in range(3):
-        page.send("Input.dispatchKeyEvent", type="keyDown", key="n", text="n", autoRepeat=True)
+    for _ in range(4):
+        page.keyboard.down("n")
     assert len(decisions(page)) == 1
 
 
 def test_decisions_in_another_tab_are_taken_over(page, few):
-    page.type("n")
+    page.keyboard.type("n")
     row = int(few.judgement.order[1])
-    page.run(f"localStorage.setItem(decisions.prefix + '1', '{row},fits,,list')")
-    page.run("dispatchEvent(new StorageEvent('storage', {key: decisions.prefix + '1'}))")
+    page.evaluate(f"localStorage.setItem(decisions.prefix + '1', '{row},fits,,list')")
+    page.evaluate("dispatchEvent(new StorageEvent('storage', {key: decisions.prefix + '1'}))")
     assert "You said: fits" in text(page, ".decision") and len(decisions(page)) == 2
-    page.type("z")
+    page.keyboard.type("z")
     assert selected(page) == row and len(decisions(page)) == 1
 
 
-def test_decisions_outlive_a_reload_and_are_asked_for_before_leaving(page, folder, few):
-    page.type("ny1")
+def test_decisions_outlive_a_reload_and_are_asked_for_before_leaving(page, events, folder, few):
+    page.keyboard.type("ny1")
     before = decisions(page)
-    page.dialogs.clear()
+    events.dialogs.clear()
     open_page(page, folder / "few.html")
-    assert page.dialogs == ["beforeunload"]
+    assert events.dialogs == ["beforeunload"]
     assert decisions(page) == before and len(before) == 3
     assert selected(page) == few.judgement.order[3]
-    page.type("z")
+    page.keyboard.type("z")
     assert decisions(page) == [line for line in before if line["row"] != str(selected(page))]
-    page.type("d")
-    downloaded(folder)
-    page.dialogs.clear()
+    with page.expect_download():
+        page.keyboard.type("d")
+    events.dialogs.clear()
     open_page(page, folder / "few.html")
-    assert page.dialogs == []
+    assert events.dialogs == []
 
 
-def downloaded(folder) -> Path:
-    """The file of decisions, once the browser has written it; under a name that no other has."""
-    file = folder / "downloads" / "decisions.csv"
-    for _ in range(600):
-        if file.exists() and file.stat().st_size:
-            return file.rename(file.with_stem(f"decisions-{time.monotonic_ns()}"))
-        time.sleep(0.05)
-    raise AssertionError(f"{file} has not come")
-
-
-def test_the_download_is_the_decisions_as_csv(page, folder, few):
+def test_the_download_is_the_decisions_as_csv(page, few):
     click(page, "#review-door")
-    page.type("nyu")
+    page.keyboard.type("nyu")
     click(page, "#list-door")
-    page.type("y1d")
-    file = downloaded(folder)
+    page.keyboard.type("y1")
+    with page.expect_download() as download:
+        page.keyboard.type("d")
+    file = download.value.path()
     content, read = file.read_bytes().decode(), read_decisions(file, 200)
-    assert content == page.run("decisions.csv()")
+    assert content == page.evaluate("decisions.csv()")
     header, *lines, last = content.split("\n")
     assert header == "row,decision,caption,door,weight" and len(lines) == 5 and last == ""
     numbers = [int(line.split(",")[0]) for line in lines]
@@ -109,28 +93,27 @@ def test_the_download_is_the_decisions_as_csv(page, folder, few):
 
 def test_where_nothing_can_be_kept_it_works_in_memory_and_says_so(page, folder):
     denied = "Object.defineProperty(window, 'localStorage', {get() { throw new Error('denied'); }})"
-    script = page.send("Page.addScriptToEvaluateOnNewDocument", source=denied)
+    page.add_init_script(denied)
     open_page(page, folder / "few.html")
-    assert "keeps nothing" in text(page, "#door-note")
-    page.type("yn")
+    assert "does not store" in text(page, "#door-note")
+    page.keyboard.type("yn")
     assert len(decisions(page)) == 2
-    page.type("z")
+    page.keyboard.type("z")
     assert len(decisions(page)) == 1
     click(page, "#review-door")
-    assert "keeps nothing" in text(page, "#door-note")
-    page.send("Page.removeScriptToEvaluateOnNewDocument", identifier=script["identifier"])
+    assert "does not store" in text(page, "#door-note")
 
 
 def test_what_another_page_has_stored_is_not_trusted(page, folder, few):
-    page.type("yyd")
-    page.run("localStorage.setItem(decisions.prefix + '1', '7,<img src=x>,,list')")
+    page.keyboard.type("yyd")
+    page.evaluate("localStorage.setItem(decisions.prefix + '1', '7,<img src=x>,,list')")
     open_page(page, folder / "few.html")
     assert len(decisions(page)) == 1
     outside = next(row for row in range(200) if row not in few.review)
-    page.run(f"localStorage.setItem(decisions.prefix + '0', '{outside},fits,,review')")
+    page.evaluate(f"localStorage.setItem(decisions.prefix + '0', '{outside},fits,,review')")
     open_page(page, folder / "few.html")
     assert [line["door"] for line in decisions(page)] == ["list"]  # no weight is known
-    page.run("localStorage.setItem(decisions.prefix + '0', '200,fits,,list')")  # no such row
+    page.evaluate("localStorage.setItem(decisions.prefix + '0', '200,fits,,list')")  # no such row
     open_page(page, folder / "few.html")
     assert decisions(page) == []
 
@@ -143,57 +126,59 @@ def test_the_review_hides_what_the_audit_says_until_decided(page, few):
     click(page, "#review-door")
     assert selected(page) == row
     assert text(page, "#progress") == f"0 of {len(few.review)} decided"
-    whole = page.run("document.querySelector('main').innerText + status.innerText")
-    assert "doubt" not in whole and "%" not in whole.replace(few.captions[row], "")
+    whole = page.evaluate("document.querySelector('main').innerText + status.innerText")
+    assert "suspicion" not in whole and "%" not in whole.replace(few.captions[row], "")
     assert not any(kind.replace("_", " ") in whole for kind in KINDS)
-    assert page.run("document.querySelectorAll('.proposal').length") == 0
-    assert page.run("document.querySelector('#filters').checkVisibility()") is False
+    assert page.evaluate("document.querySelectorAll('.proposal').length") == 0
+    assert page.evaluate("document.querySelector('#filters').checkVisibility()") is False
     for part in ".verdict", "details":
-        assert page.run(f"document.querySelector('{part}').checkVisibility()") is False
-    assert "%" not in page.run("document.querySelector('#announced').textContent")
-    page.type("1")  # would take a proposal, which is hidden
+        assert page.evaluate(f"document.querySelector('{part}').checkVisibility()") is False
+    assert "%" not in page.evaluate("document.querySelector('#announced').textContent")
+    page.keyboard.type("1")  # would take a proposal, which is hidden
     assert decisions(page) == [] and selected(page) == row
-    page.type("n")
+    page.keyboard.type("n")
     assert selected(page) == second
     line = {"row": str(row), "decision": "wrong", "caption": "", "door": "review"}
     assert decisions(page) == [line | {"weight": repr(float(few.review_weight[0]))}]
-    page.type("k")
-    assert f"doubt {few.judgement.posterior[row]:.0%}" in text(page, ".facts")
+    page.keyboard.type("k")
+    assert f"suspicion {few.judgement.posterior[row]:.0%}" in text(page, ".facts")
     click(page, "#list-door")
-    assert selected(page) != second  # the list would tell what it says of it
+    assert selected(page) != second  # the list would reveal its results
 
 
 def test_the_rate_is_hidden_until_the_whole_review_is_decided(page, few):
     def shown():
-        return page.run("document.querySelector('.verdict').checkVisibility()")
+        return page.evaluate("document.querySelector('.verdict').checkVisibility()")
 
     assert shown()
     click(page, "#review-door")
-    page.type("y" * (len(few.review) - 1))
+    page.keyboard.type("y" * (len(few.review) - 1))
     assert not shown()
-    page.type("u")
+    page.keyboard.type("u")
     assert shown()
-    page.type("z")
+    page.keyboard.type("z")
     assert not shown()
 
 
 def test_decisions_of_the_review_stay_and_ask_again_what_the_list_has_decided(page, few):
-    doubted = next(row for row in few.review.tolist() if few.judgement.posterior[row] > 0.5)
-    page.run(f"refresh({doubted})")
-    page.type("y")
+    suspicious = next(row for row in few.review.tolist() if few.judgement.posterior[row] > 0.5)
+    page.evaluate(f"refresh({suspicious})")
+    page.keyboard.type("y")
     click(page, "#review-door")
-    page.run(f"refresh({doubted})")
-    assert page.run("document.querySelector('.decision')") is None
-    page.type("n")
+    page.evaluate(f"refresh({suspicious})")
+    assert page.evaluate("document.querySelector('.decision')") is None
+    page.keyboard.type("n")
     assert [line["door"] for line in decisions(page)] == ["review"]
     click(page, "#list-door")
-    page.run(f"refresh({doubted})")
-    page.type("y")
-    assert "stays" in text(page, "#status")
+    page.evaluate(f"refresh({suspicious})")
+    page.keyboard.type("y")
+    assert "cannot be changed" in text(page, "#status")
     assert [line["decision"] for line in decisions(page)] == ["wrong"]
-    page.type("2")  # wrong as before, and now which caption fits
+    page.keyboard.type("2")  # wrong as before, and now which caption fits
     (line,) = decisions(page)
-    assert line["caption"] == str(few.judgement.proposal[doubted, 1]) and line["door"] == "review"
-    page.type("zz")
-    assert [line["door"] for line in decisions(page)] == ["list"] and selected(page) == doubted
+    assert (
+        line["caption"] == str(few.judgement.proposal[suspicious, 1]) and line["door"] == "review"
+    )
+    page.keyboard.type("zz")
+    assert [line["door"] for line in decisions(page)] == ["list"] and selected(page) == suspicious
     assert text(page, "#progress").startswith("0 of")  # undone where it was decided

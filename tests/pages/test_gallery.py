@@ -1,4 +1,4 @@
-"""The page of an audit: what is in the file, and that no text can be more than text."""
+"""Page of an audit: contents of the file, and escaping of all texts."""
 
 import base64
 import gzip
@@ -117,7 +117,7 @@ def test_what_is_not_a_column(gallery, page):
     assert about["weights"] == gallery.review_weight.tolist()
 
 
-def test_pictures_of_the_review_and_the_most_doubted_are_embedded(gallery, pictures, page):
+def test_pictures_of_the_review_and_the_most_suspicious_are_embedded(gallery, pictures, page):
     embedded = re.findall(r'<script type="image/png" data-image="(\d+)">', page)
     pairs = [*gallery.review, *gallery.judgement.order[:10]]
     images = dict.fromkeys(int(gallery.judgement.image[pair]) for pair in pairs)

@@ -1,9 +1,8 @@
-"""The page of a search: what it says, what it embeds, and that no text can be more than text."""
+"""Page of a search: its texts, embedded pictures, and escaping of all texts."""
 
 import base64
 import hashlib
 import io
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from l2rm_jax.pages.search import (
     render_page,
     write_page,
 )
-from l2rm_jax.pages.thumbnails import SIDE, SMALL, make_thumbnail
+from l2rm_jax.pages.thumbnails import SIDE, make_thumbnail
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -202,17 +201,6 @@ def test_pictures_are_reduced_upright_and_opaque(tmp_path, picture):
     clear.save(tmp_path / "clear.png")
     with Image.open(io.BytesIO(decoded(make_thumbnail(tmp_path / "clear.png").uri))) as shown:
         assert shown.mode == "RGB" and shown.getextrema() == ((255, 255),) * 3
-
-
-def test_without_pillow_files_are_embedded_as_they_are(tmp_path, monkeypatch):
-    large = noise(tmp_path / "large.jpg", (300, 300), quality=95)
-    tiff = noise(tmp_path / "large.tiff", (9, 9))
-    assert large.stat().st_size > SMALL and make_thumbnail(tiff).size == (9, 9)
-    monkeypatch.setitem(sys.modules, "PIL", None)
-    shown = make_thumbnail(large)
-    assert decoded(shown.uri) == large.read_bytes() and shown.size is None
-    assert make_thumbnail(tiff) == "browsers do not show this format; install Pillow"
-    assert "install Pillow" in make_thumbnail(large, largest=1000)
 
 
 def test_pictures_that_cannot_be_shown_leave_their_id_and_the_reason(tmp_path):

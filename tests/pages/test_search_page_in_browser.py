@@ -5,12 +5,8 @@ import pytest
 
 from l2rm_jax.data import scenes
 from l2rm_jax.pages.search import PageAlignment, PageHit, PageQuery, write_page
-from tests.browser import Browser, find_browser
 
 pytestmark = pytest.mark.slow
-
-if find_browser() is None:
-    pytest.skip("no Chromium on the path", allow_module_level=True)
 
 WORDS = ("two", "<script>alert(1)</script>", "balls")
 BEST = {"two": 0, "<script>alert(1)</script>": 7, "balls": 3}  # region of each word
@@ -21,7 +17,7 @@ CURRENT = "document.querySelector('.word[aria-current]')?.textContent ?? null"
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory):
+def address(tmp_path_factory):
     folder = tmp_path_factory.mktemp("page")
     world = scenes.generate(3, 0, "test")
     files = [folder / f"{n}.png" for n in range(3)]
@@ -40,92 +36,87 @@ def browser(tmp_path_factory):
         PageQuery(hebrew, [hits[1]._replace(alignment=listed._replace(words=hebrew.split()))]),
     ]
     write_page(folder / "page.html", queries, title="<b>scenes</b>", subtitle="runs/mine")
-    with Browser(folder / "profile") as browser:
-        browser.resize(1280, 900)
-        browser.page = folder / "page.html"
-        yield browser
+    return (folder / "page.html").as_uri()
 
 
-@pytest.fixture(autouse=True)
-def opened(browser):
-    browser.open(browser.page)
-    yield
-    assert browser.errors == [] and browser.requests == []
+@pytest.fixture
+def page(tab, events, address):
+    tab.goto(address)
+    yield tab
+    assert events.requests == []
 
 
-def test_pictures_are_visible_and_texts_are_texts(browser):
-    sizes = browser.run(
+def test_pictures_are_visible_and_texts_are_texts(page):
+    sizes = page.evaluate(
         "Promise.all([...document.images].map(async image => {"
         "await image.decode(); return [image.naturalWidth, image.width]; }))"
     )
     assert len(sizes) == 5 and all(natural == 192 and shown > 100 for natural, shown in sizes)
-    assert browser.run("document.querySelector('h1').textContent") == "<b>scenes</b>"
-    assert browser.run("document.querySelector('.caption').textContent") == "a <script>"
-    assert browser.run("document.querySelector('h2').textContent") == " ".join(WORDS)
-    assert browser.run("document.scripts.length") == 1
+    assert page.text_content("h1") == "<b>scenes</b>"
+    assert page.text_content(".caption") == "a <script>"
+    assert page.text_content("h2") == " ".join(WORDS)
+    assert page.evaluate("document.scripts.length") == 1
 
 
-def test_a_word_that_is_pointed_at_lights_its_regions(browser):
+def test_a_word_that_is_pointed_at_lights_its_regions(page):
     for number, (word, region) in enumerate(BEST.items(), 1):
-        browser.point_at(f"#query-1 .hit:first-child .word:nth-child({number})")
-        assert browser.run(CURRENT) == word
-        dimmed = browser.run(DIMMED)
+        page.hover(f"#query-1 .hit:first-child .word:nth-child({number})")
+        assert page.evaluate(CURRENT) == word
+        dimmed = page.evaluate(DIMMED)
         assert len(dimmed) == 9 and dimmed[region] == 0
         assert all(shade > 0.5 for n, shade in enumerate(dimmed) if n != region)
-    line = browser.run("document.querySelector('#query-1 .regions').textContent")
+    line = page.text_content("#query-1 .regions")
     assert line == "33% of the weight, row 2, column 1 (71%)"
-    boxes = browser.run("['.grid', 'img'].map(x => JSON.stringify(document.querySelector("
+    boxes = page.evaluate("['.grid', 'img'].map(x => JSON.stringify(document.querySelector("
                         "'.hit:first-child ' + x).getBoundingClientRect()))")  # fmt: skip
     assert boxes[0] == boxes[1]
-    browser.point_at("h1")
-    assert browser.run(CURRENT) is None and browser.run(DIMMED) == []
+    page.hover("h1")
+    assert page.evaluate(CURRENT) is None and page.evaluate(DIMMED) == []
 
 
-def test_regions_that_are_no_grid_are_listed(browser):
-    browser.point_at("#query-1 .hit:nth-child(2) .word:nth-child(3)")
-    line = browser.run("document.querySelector('.hit:nth-child(2) .regions').textContent")
+def test_regions_that_are_no_grid_are_listed(page):
+    page.hover("#query-1 .hit:nth-child(2) .word:nth-child(3)")
+    line = page.text_content(".hit:nth-child(2) .regions")
     assert line == "33% of the weight, region 4 (71%)"
-    assert browser.run("document.querySelectorAll('.grid').length") == 0
+    assert page.evaluate("document.querySelectorAll('.grid').length") == 0
 
 
-def test_words_of_a_caption_light_regions_of_the_query_s_picture(browser):
-    browser.point_at("#query-2 .word:nth-child(2)")
-    assert browser.run("document.querySelectorAll('#query-2 .asked .grid .strong').length") == 1
-    assert "row 3, column 2" in browser.run("document.querySelector('.asked .regions').textContent")
+def test_words_of_a_caption_light_regions_of_the_query_s_picture(page):
+    page.hover("#query-2 .word:nth-child(2)")
+    assert page.evaluate("document.querySelectorAll('#query-2 .asked .grid .strong').length") == 1
+    assert "row 3, column 2" in page.text_content(".asked .regions")
 
 
-def test_keys_reach_every_word(browser):
+def test_keys_reach_every_word(page):
     focused = "document.activeElement.textContent"
     for _ in range(4):  # three links to the queries, then the first words
-        browser.press("Tab")
-    assert browser.run(focused) == browser.run(CURRENT) == WORDS[0]
-    browser.press("ArrowRight")
-    assert browser.run(focused) == browser.run(CURRENT) == WORDS[1]
-    browser.press("ArrowDown")
-    assert browser.run("document.activeElement.closest('.hit').querySelector('.id').textContent"
+        page.keyboard.press("Tab")
+    assert page.evaluate(focused) == page.evaluate(CURRENT) == WORDS[0]
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate(focused) == page.evaluate(CURRENT) == WORDS[1]
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.activeElement.closest('.hit').querySelector('.id').textContent"
                        ) == "1.png"  # fmt: skip
-    browser.press("End")
-    assert browser.run(focused) == browser.run(CURRENT) == WORDS[2]
-    browser.press("Escape")
-    assert browser.run(CURRENT) is None
-    browser.run("document.querySelector('#query-3 .word').focus()")
-    browser.press("ArrowLeft")  # onwards, as the text runs from right to left
-    assert browser.run("[...document.activeElement.parentElement.children].indexOf("
+    page.keyboard.press("End")
+    assert page.evaluate(focused) == page.evaluate(CURRENT) == WORDS[2]
+    page.keyboard.press("Escape")
+    assert page.evaluate(CURRENT) is None
+    page.evaluate("document.querySelector('#query-3 .word').focus()")
+    page.keyboard.press("ArrowLeft")  # onwards, as the text runs from right to left
+    assert page.evaluate("[...document.activeElement.parentElement.children].indexOf("
                        "document.activeElement)") == 1  # fmt: skip
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone_shows_it_without_scrolling_sideways(browser, scheme):
-    browser.resize(360, 740, phone=True)
-    browser.prefer(scheme)
-    browser.run("document.querySelector('.word').click()")
-    assert browser.run("document.documentElement.scrollWidth") == 360
+def test_a_phone_shows_it_without_scrolling_sideways(phone, address, scheme):
+    phone.emulate_media(color_scheme=scheme)
+    phone.goto(address)
+    phone.tap(".word")
+    assert phone.evaluate("document.documentElement.scrollWidth") == 360
     luminance = (
         "getComputedStyle(document.querySelector('{}')).{}.match(/\\d+/g).slice(0, 3)"
         ".reduce((sum, x) => sum + Number(x), 0) / 765"
     )
-    ground = browser.run(luminance.format("body", "backgroundColor"))
+    ground = phone.evaluate(luminance.format("body", "backgroundColor"))
     for element in (".caption", ".id", ".regions", "h2"):
-        assert abs(browser.run(luminance.format(element, "color")) - ground) > 0.4
-    browser.resize(1280, 900)
-    browser.prefer("light")
+        assert abs(phone.evaluate(luminance.format(element, "color")) - ground) > 0.4

@@ -7,7 +7,7 @@ image the images of similar captions. Neighbours are of other folds.
 import numpy as np
 
 from l2rm_jax import register_detector
-from l2rm_jax.judging import Model, Scorer, Task, product_similarity
+from l2rm_jax.judging import FoldTask, Model, Scorer, product_similarity
 from l2rm_jax.linear.rows import unit_rows
 
 SAMPLE = 5000  # pairs of other folds among which neighbours are looked for, at most
@@ -21,7 +21,7 @@ def make_lemon(config):
         nearest = np.argsort(-likeness, axis=1)[:, :count]
         return of_others[nearest].mean(axis=1)
 
-    def detect(task: Task) -> Scorer:
+    def detect(task: FoldTask) -> Scorer:
         images, captions, stored, *_ = task.pairs
 
         def model_of(fold: int) -> Model:

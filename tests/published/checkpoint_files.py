@@ -10,8 +10,7 @@ from ml_collections import ConfigDict
 
 from l2rm_jax import config as defaults
 from l2rm_jax.data.text import Vocabulary
-from tests.golden.fidelity.__main__ import GOLDEN
-from tests.golden.fidelity.arrays import Arrays
+from tests.golden.fidelity.arrays import GOLDEN, Arrays
 
 # Without PyTorch, every test module that imports this one is skipped.
 torch = pytest.importorskip("torch")

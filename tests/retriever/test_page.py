@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import l2rm_jax.retriever
-from l2rm_jax.command_line.parse import parse
+from l2rm_jax.cli.parse import parse
 from l2rm_jax.main import MODES
 from tests.retriever.runs import make_run
 

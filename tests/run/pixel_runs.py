@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
+from PIL import Image
 
 from l2rm_jax.data import scenes
 from l2rm_jax.data.pretrained import open_pretrained
@@ -17,9 +17,8 @@ WORDS = 56  # SigLIP pads to so many
 
 def pictures(split: str, seed: int = 0) -> list:
     """The pictures of `scenes`, as Pillow has them."""
-    image = pytest.importorskip("PIL.Image")
     return [
-        image.fromarray(draw(each)) for each in scenes.generate(SIZES[split], seed, split).scenes
+        Image.fromarray(draw(each)) for each in scenes.generate(SIZES[split], seed, split).scenes
     ]
 
 

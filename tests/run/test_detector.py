@@ -78,7 +78,7 @@ def test_the_pairs_are_judged_before_each_epoch_by_runs_an_epoch_ahead(whole, co
         assert found.made.detector == "infonce-linear" and len(found) == 300
         assert len(np.unique(found.fold)) == FOLDS
     for fold in range(FOLDS):
-        run = whole / "crossfit" / f"fold-{fold}"
+        run = whole / "judgement" / f"fold-{fold}"
         assert read_config(run) == fold_config(config, whole, fold, epoch=1)
         assert [record["epoch"] for record in epochs_of(run)] == [1, 2]
     log = records(whole)
@@ -97,7 +97,7 @@ def test_a_run_never_sees_a_pair_of_its_fold(whole, config, data):
     """Its scores leave the fold out, and do not depend on how the fold is stored."""
     found = read_judgement(whole / "judgement.npz")
     for fold in range(FOLDS):
-        scores = np.load(whole / "crossfit" / f"fold-{fold}" / "scores.npy")
+        scores = np.load(whole / "judgement" / f"fold-{fold}" / "scores.npy")
         own = found.fold == fold
         assert (scores[own] == 0).all() and (scores[~own] > 0.5).any()
     stored = data.train.stored_image.copy()
@@ -108,7 +108,7 @@ def test_a_run_never_sees_a_pair_of_its_fold(whole, config, data):
         config.data, replace(data.train, stored_image=stored).take(np.flatnonzero(found.fold != 0))
     )
     again = judge_pairs(others, folds=FOLDS, seed=config.seed + 1)
-    scores = np.load(whole / "crossfit/fold-0/scores.npy")[found.fold != 0]
+    scores = np.load(whole / "judgement/fold-0/scores.npy")[found.fold != 0]
     np.testing.assert_array_equal(1 - again.posterior, scores)
 
 
@@ -157,7 +157,7 @@ def test_heads_without_vectors_are_scored_in_blocks(whole, config, data, devices
     images, found = np.unique(data.train.stored_image[part]), []
     for is_product in (True, False):
         monkeypatch.setattr(RetrievalModel, "is_product", is_product)
-        with open_run(own, data, whole / "crossfit/fold-0", devices) as run:
+        with open_run(own, data, whole / "judgement/fold-0", devices) as run:
             similarity, temperature = detector.fold_similarity(run, data.train, part)
             found.append((np.asarray(similarity(images, part)), temperature))
     for vectors, blocks in zip(*found, strict=True):
@@ -181,7 +181,7 @@ def test_the_runs_of_the_folds_stay_ahead(config, warmup, every, judged, epochs)
     assert [own.train.epochs for own in configs] == epochs
     own = configs[0]
     assert own.train.draw == "even" and own.data.filter == "score"
-    assert own.data.filter_scores == "w/crossfit/fold-1/scores.npy"
+    assert own.data.filter_scores == "w/judgement/fold-1/scores.npy"
     check_settings(own)
 
 

@@ -43,7 +43,7 @@ def judged(tmp_path_factory):
     directory = tmp_path_factory.mktemp("judged")
     original = copy_model(directory / "model", "clip")
     fields = {
-        "data__filter": "crossfit",
+        "data__filter": "judgement",
         "data__filter_value": 0.01,
         "judgement__detector": "infonce-vse",
         "judgement__folds": FOLDS,

@@ -18,9 +18,9 @@ from l2rm_jax.judging import JUDGEMENT_FILE, make_detector
 from l2rm_jax.methods import EpochPlan, make_method
 from l2rm_jax.models import make_model
 from l2rm_jax.run import judgement as judgement_module
-from l2rm_jax.run.draws import draw_pairs
 from l2rm_jax.run.inputs import check_settings
 from l2rm_jax.run.judgement import judge_data
+from l2rm_jax.run.sampling import draw_pairs
 from l2rm_jax.train import train
 from tests.tiny import tiny_config, write_vectors
 
@@ -32,7 +32,7 @@ def config(tmp_path_factory):
     config = tiny_config()
     config.data.name = "vectors"
     config.data.path = str(write_vectors(tmp_path_factory.mktemp("data"), train=60))
-    config.split.by = "crossfit"
+    config.split.by = "judgement"
     return config
 
 
@@ -106,14 +106,14 @@ def test_the_truth_is_not_used(judged, config, data, tmp_path):
 def test_the_filter_keeps_pairs_above_a_posterior(judged, config, data):
     workdir, whole, _ = judged
     filtered = config.copy_and_resolve_references()
-    filtered.data.filter, filtered.data.filter_value = "crossfit", 0.5
+    filtered.data.filter, filtered.data.filter_value = "judgement", 0.5
     kept, _ = judge(filtered, data, workdir)
     rows = np.flatnonzero(whole.train.posterior < 0.5)
     assert 0 < len(rows) < len(data.train)
     assert kept.train.captions == [data.train.captions[row] for row in rows]
     assert np.array_equal(kept.train.posterior, whole.train.posterior[rows])
     row = kept.mismatch.row()
-    assert row["filter"] == "crossfit 0.5"
+    assert row["filter"] == "judgement 0.5"
     assert row["filter_kept"] == pytest.approx(len(rows) / len(data.train))
     filtered.data.filter_value = 1.0  # no pair is that sure
     with pytest.raises(DataError, match="300"):

@@ -17,10 +17,10 @@ from l2rm_jax.errors import ConfigError, DataError, StoppedError
 from l2rm_jax.evaluate import evaluate_runs
 from l2rm_jax.evaluation.recall import recalls
 from l2rm_jax.models import REGIONS
-from l2rm_jax.run.frozen import FrozenImages, judged_vectors
+from l2rm_jax.run.frozen_encoder import FrozenImages, judged_vectors
 from l2rm_jax.run.inputs import check_settings, read_data
+from l2rm_jax.run.load_trained import read_trained
 from l2rm_jax.run.pretrained import find_pretrained, with_judged_vectors
-from l2rm_jax.run.trained import read_trained
 from tests.models.pretrained.golden import GOLDEN, read_parameters
 from tests.run.pixel_runs import SIZES, clip_config, open_model, pictures, write_pixels
 from tests.run.pretrained_runs import copy_model, make_run, run

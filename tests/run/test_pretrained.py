@@ -21,6 +21,7 @@ from l2rm_jax.models import WORDS
 from l2rm_jax.models.pretrained import TextTransformer
 from l2rm_jax.run.config_file import with_changes
 from l2rm_jax.run.inputs import check_settings, read_data
+from l2rm_jax.run.load_trained import read_trained
 from l2rm_jax.run.pretrained import (
     VECTORS_FILE,
     changed_directories,
@@ -28,7 +29,6 @@ from l2rm_jax.run.pretrained import (
     with_judged_vectors,
     with_own_weights,
 )
-from l2rm_jax.run.trained import read_trained
 from tests.models.pretrained.golden import GOLDEN, read_parameters
 from tests.run.pretrained_runs import (
     SIZES,

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 import pytest
 
 from l2rm_jax import main
-from l2rm_jax.command_line import Mode
+from l2rm_jax.cli import Mode
 from l2rm_jax.errors import StoppedError
 from l2rm_jax.run import stop_signal as stopping
 from l2rm_jax.run.stop_signal import StopSignal

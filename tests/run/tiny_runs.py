@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from l2rm_jax import main
-from l2rm_jax.command_line import Mode
+from l2rm_jax.cli import Mode
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.run.checkpoints import RunCheckpoints
 from l2rm_jax.run.run import Run

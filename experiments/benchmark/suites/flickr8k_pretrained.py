@@ -30,7 +30,7 @@ def _kept(rate: float) -> Row:
 def _published(method: str, fields: Mapping[str, Any], split: str = "loss") -> Row:
     """From random maps, one epoch on all pairs, two with the method's own judgement.
 
-    Step by step, as a cosine does not fit schedules that start anew: a tenth in the last epoch.
+    Step by step, as a cosine does not fit schedules that start again: a tenth in the last epoch.
     """
     steps = {"train.warmup_epochs": 1, "train.epochs": 2, "optim.decay_epochs": 1}
     changes = {"method": method, **_RANDOM_MAPS, **steps, "optim.text_rate": 0.1, **fields}

@@ -21,7 +21,7 @@ def paired_images(config: ConfigDict) -> int:
 
 
 def ours(registry: Mapping[str, Any]) -> list[str]:
-    """Names of what is in this library, without what plug-ins have registered."""
+    """Return the names of this library's own entries, without those of plug-ins."""
     return [name for name, make in registry.items() if make.__module__.startswith("l2rm_jax.")]
 
 

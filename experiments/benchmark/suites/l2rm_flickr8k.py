@@ -1,9 +1,8 @@
 """L2RM and the baselines on Flickr8k with grid features, as in L2RM Tab. 1: 10,000 training pairs.
 
-Settings and validation images are those of one run of the authors' public code, which
-`experiments.papers.authors_code` puts beside the six seeds at rate 0.4. That run had the vocabulary
-of all training captions, as `experiments.papers.vocabulary` writes it:
---set data.vocabulary=FILE.
+Settings and validation images are as in one run of the authors' public code, shown in
+experiments/results/SMALLER.md beside the six seeds at rate 0.4. That run had the vocabulary of all
+training captions, as `experiments.papers.vocabulary` writes it: --set data.vocabulary=FILE.
 """
 
 from experiments.benchmark.suite import Grid, Row, Suite

@@ -1,8 +1,8 @@
 """Flickr8k with few known pairs: RCSL beside the triplet loss on these pairs alone.
 
-500 or 2000 of the 6000 training images keep their captions (RCSL Tab. 1 and 2, reduced to what a
-CPU can train). Both methods have RCSL's embedding model and the same number of updates; an epoch of
-RCSL also covers the unpaired data.
+500 or 2000 of the 6000 training images keep their captions (RCSL Tab. 1 and 2, reduced for a
+CPU). Both methods have RCSL's embedding model and the same number of updates; an epoch of RCSL also
+covers the unpaired data.
 """
 
 from experiments.benchmark.suite import Grid, Row, Suite

@@ -1,8 +1,8 @@
-"""Encoders that `--encoder` names: photographs and captions become features.
+"""Encoders that `--encoder` names, which turn photographs and captions into features.
 
-* `encoder`: what an encoder is;
+* `encoder`: the interface of an encoder;
 * `dual`: CLIP, SigLIP and other models of transformers that compare images with captions;
-* `sentence`: language models of transformers, for captions alone;
+* `sentence`: language models of transformers, only for captions;
 * `backbone`: image models of timm;
 * `captions`: text models, which the first two use;
 * `weights`: the libraries, the weights and the device;
@@ -15,88 +15,25 @@ transformers. May import what `data` may.
 
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
-from jaxtyping import Float16, Int32, UInt8
-
-from l2rm_jax.data.encoders.encoder import Encoder
+from l2rm_jax.data.encoders.encoder import CaptionEncoder, Encoder, ImageEncoder
 from l2rm_jax.errors import ConfigError, nearest_path
-
-if TYPE_CHECKING:
-    import numpy as np
-    from PIL.Image import Image
-
-
-@runtime_checkable
-class ImageEncoder(Protocol):
-    """The half of an encoder that turns pictures into features."""
-
-    def describe(self) -> dict[str, Any]: ...
-
-    def encode(
-        self, pictures: Sequence["Image"]
-    ) -> (
-        'Float16[np.ndarray, "n D"] | Float16[np.ndarray, "n R D"] | UInt8[np.ndarray, "n S S 3"]'
-    ): ...
-
-
-@runtime_checkable
-class CaptionEncoder(Protocol):
-    """The half of an encoder that turns captions into features.
-
-    Attributes:
-      cut: number of captions so far that were too long for the model and lost their end.
-    """
-
-    cut: int
-
-    def describe(self) -> dict[str, Any]: ...
-
-    def encode(
-        self, texts: Sequence[str]
-    ) -> (
-        'tuple[Float16[np.ndarray, "n D"], None] '
-        '| tuple[Float16[np.ndarray, "n W D"], Int32[np.ndarray, " n"]]'
-    ): ...
 
 
 class Kind(NamedTuple):
-    """A kind of encoder: functions of a model's name, and of whether to give tokens too.
+    """A kind of encoder: functions of a model's name and of whether to return tokens too.
 
     Attributes:
-      load: loads a model of pictures; with its side of captions, None if it has none.
-      load_captions: loads a model of captions alone; None if there is none of this kind.
+      load: loads an image model with its caption model, None if it has none.
+      load_captions: loads a model only for captions; None if this kind has none.
     """
 
     load: Callable[[str, bool], tuple[ImageEncoder, CaptionEncoder | None]]
     load_captions: Callable[[str, bool], CaptionEncoder] | None = None
-
-
-class _TwoHalves:
-    """An `Encoder` of one model for pictures and one, the same or another, for captions."""
-
-    def __init__(self, name: str, images: ImageEncoder, captions: CaptionEncoder | None):
-        self.name, self._images, self._captions = name, images, captions
-
-    def describe(self) -> dict[str, Any]:
-        captions = None if self._captions is None else self._captions.describe()
-        return {"name": self.name, "images": self._images.describe(), "captions": captions}
-
-    @property
-    def cut_captions(self) -> int:
-        """Number of captions so far that were too long for the model and lost their end."""
-        return 0 if self._captions is None else self._captions.cut
-
-    def encode_images(self, pictures: Sequence["Image"]) -> "np.ndarray":
-        return self._images.encode(pictures)
-
-    def encode_captions(
-        self, texts: Sequence[str]
-    ) -> "tuple[np.ndarray, np.ndarray | None] | None":
-        return None if self._captions is None else self._captions.encode(texts)
 
 
 def make_encoder(
@@ -105,8 +42,9 @@ def make_encoder(
     """Load the encoder that `--encoder` names.
 
     `transformers:NAME` is a model that compares images with captions: CLIP, SigLIP, SigLIP 2 and
-    others. It gives one vector an image and a caption. With `tokens="patches"`, CLIP, MetaCLIP 2,
-    SigLIP and SigLIP 2 give the states of patches and tokens too, as regions and words.
+    others. It gives one vector per image and per caption. With `tokens="patches"`, CLIP,
+    MetaCLIP 2, SigLIP and SigLIP 2 also give the states of patches and tokens, as regions and
+    words.
 
     `timm:NAME` is an image model. It gives regions, an average of its feature map in a grid of at
     most 6 x 6. Captions stay words.
@@ -124,11 +62,11 @@ def make_encoder(
       more: further kinds of encoders, by name.
 
     Raises:
-      ConfigError: `spec` or `tokens` is invalid, or the model cannot do what they ask.
+      ConfigError: `spec` or `tokens` is invalid or not supported by the model.
       DataError: the weights are missing or invalid, or an optional library is missing.
     """
     if tokens not in (None, "patches"):
-        raise ConfigError(f"tokens: {tokens!r} is not patches", hint="--tokens=patches")
+        raise ConfigError(f"tokens: found {tokens!r}, expected patches", hint="--tokens=patches")
     with_tokens, kinds = tokens == "patches", {**_KINDS, **more}
     kind, name, *of_captions = parts = _parts(spec, kinds)
     for each in parts[1::2]:
@@ -139,31 +77,32 @@ def make_encoder(
         load = kinds[other].load_captions
         if load is None:
             raise ConfigError(
-                f"encoder: {other}:{name} after + has no text side, expected transformers:NAME"
+                f"encoder: found {other}:{name} after +, which has no caption model, expected "
+                "transformers:NAME"
             )
         captions = load(name, with_tokens)
-    return _TwoHalves(spec, images, captions)
+    return Encoder(spec, images, captions)
 
 
 def _parts(spec: str, kinds: Mapping[str, Kind]) -> list[str]:
-    """Kind and name of the model of pictures, and then of that of captions if it is another."""
+    """Split `A+B` into (kind, name) of the image model and, if given, the caption model."""
     names = "|".join(kinds)
     parts = re.split(rf"\+(?=(?:{names}):)", spec)
     pairs = [part.partition(":") for part in parts]
     if len(pairs) > 2 or any(kind not in kinds or not name for kind, _, name in pairs):
         forms = ", ".join(f"{kind}:NAME" for kind in kinds)
         raise ConfigError(
-            f"encoder: {spec!r} is none of {forms}, or timm:NAME+transformers:NAME; NAME may be a "
-            "directory"
+            f"encoder: found {spec!r}, expected {forms}, or timm:NAME+transformers:NAME; NAME may "
+            "be a directory"
         )
     return [word for kind, _, name in pairs for word in (kind, name)]
 
 
 def _refuse_missing_directory(name: str, spec: str) -> None:
-    """Refuse a directory that does not exist, before libraries are loaded and the hub is asked.
+    """Reject a missing directory before libraries are loaded and the hub is queried.
 
-    `encoders/clip` may be a directory or a name on the hub. It is a mistyped directory if one of a
-    similar name exists, and the cache of the hub does not hold it.
+    `encoders/clip` may be a directory or a name on the hub. It is a mistyped directory if a
+    directory with a similar name exists and the hub's cache does not hold the name.
     """
     if Path(name).exists():
         return
@@ -212,7 +151,9 @@ def _load_pixels(name: str, with_tokens: bool) -> tuple[ImageEncoder, None]:
     from l2rm_jax.data.encoders.pixels import load_pixels
 
     if with_tokens:
-        raise ConfigError("tokens: patches, expected none with pixels, which a run encodes")
+        raise ConfigError(
+            "--tokens cannot be combined with --encoder=pixels:DIR; a run encodes the pixels"
+        )
     return load_pixels(name), None
 
 

@@ -1,16 +1,17 @@
-"""Image models of timm: their last feature map, averaged in a grid, as regions.
+"""Image models of timm: average their last feature map in a grid, to use as regions.
 
-`forward_features` gives the map: what the model's own classifier sees before it pools. Tokens of a
-vision transformer that are no patches are left out. The grid has 6 x 6 cells, or as many as the map
-if that is smaller; 36 regions are as many as bottom-up features have. Regions are not scaled.
+`forward_features` returns the map, which is the input of the model's pooling and classifier. Tokens
+of a vision transformer that are not patches are left out. The grid has 6 x 6 cells, or the size of
+the map if that is smaller; bottom-up features have 36 regions too. Regions are not scaled.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Float16
+from PIL import Image
 
 from l2rm_jax.data.encoders.weights import (
     as_float16,
@@ -22,9 +23,6 @@ from l2rm_jax.data.encoders.weights import (
     quiet_hub,
 )
 from l2rm_jax.errors import ConfigError, DataError, StoppedError, first_line
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 _BATCH = 32
 _SIDE = 6
@@ -51,8 +49,7 @@ def load_backbone(name: str) -> "BackboneImages":
         source = name
     else:
         raise ConfigError(
-            f"encoder: {name} is neither a model of timm nor a directory; "
-            f"expected one with {_FILES}"
+            f"encoder: found {name}, expected a model of timm or a directory with {_FILES}"
         )
     try:
         with quiet_hub():
@@ -77,9 +74,7 @@ class BackboneImages:
         self._prepare = data.create_transform(**data.resolve_model_data_config(model))
 
     def describe(self) -> dict[str, Any]:
-        """The model and the sizes of its regions, for `dataset.json`."""
-        from PIL import Image
-
+        """Describe the model and the sizes of its regions, for `dataset.json`."""
         _, regions, features = self.encode([Image.new("RGB", (64, 64))]).shape
         return {
             **describe_model("timm", self._name, self._model),
@@ -88,13 +83,13 @@ class BackboneImages:
             "features": features,
         }
 
-    def encode(self, pictures: Sequence["Image"]) -> Float16[np.ndarray, "n R D"]:
+    def encode(self, pictures: Sequence[Image.Image]) -> Float16[np.ndarray, "n R D"]:
         """Regions of pictures, the cells of the grid in reading order."""
         starts = range(0, len(pictures), _BATCH)
         parts = [self._encode_batch(pictures[start : start + _BATCH]) for start in starts]
         return as_float16(self._name, np.concatenate(parts))
 
-    def _encode_batch(self, pictures: Sequence["Image"]) -> Float[np.ndarray, "n R D"]:
+    def _encode_batch(self, pictures: Sequence[Image.Image]) -> Float[np.ndarray, "n R D"]:
         torch = library("torch")
         device = next(self._model.parameters()).device
         inputs = torch.stack([self._prepare(picture) for picture in pictures]).to(device)
@@ -105,10 +100,10 @@ class BackboneImages:
             return grid.flatten(2).transpose(1, 2).cpu().numpy()
 
     def _as_map(self, features: Any) -> Any:
-        """What `forward_features` gives, as [n, D, height, width].
+        """Reshape the output of `forward_features` to [n, D, height, width].
 
         Raises:
-          ConfigError: it is no map: the model has no places, or an unknown layout.
+          ConfigError: the output is not a map: it has no positions, or an unknown layout.
         """
         model = self._model
         if features.ndim == 4:
@@ -122,6 +117,6 @@ class BackboneImages:
             if height * width == count:
                 return patches.transpose(1, 2).reshape(len(patches), -1, height, width)
         raise ConfigError(
-            f"encoder: the features of {self._name} are {list(features.shape[1:])} for a picture, "
+            f"encoder: found features {list(features.shape[1:])} per picture from {self._name}, "
             "expected a map of height, width and features, or a square number of patches"
         )

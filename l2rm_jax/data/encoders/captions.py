@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Float16, Int, Int32
+from jaxtyping import Bool, Float, Int, Int32
 
+from l2rm_jax.data.encoders.encoder import CaptionFeatures
 from l2rm_jax.data.encoders.weights import (
     as_float16,
     describe_model,
@@ -16,7 +17,7 @@ from l2rm_jax.data.encoders.weights import (
 
 MAX_TOKENS = 64  # training uses no more of a caption
 _BATCH = 128
-_MARKS = ("bos", "eos", "cls", "sep", "pad")  # tokens that are no part of a caption
+_MARKS = ("bos", "eos", "cls", "sep", "pad")  # tokens that are not part of a caption
 
 _log = logging.getLogger(__name__)
 
@@ -28,14 +29,14 @@ class CaptionModel:
       name: name of the model, for messages.
       model: the model, on its device.
       tokenizer: a tokenizer of transformers.
-      limit: most tokens that the model takes, those for start and end included.
+      limit: maximum number of tokens of the model, including start and end.
       encode: turns inputs of the model into vectors [n, D] and states of tokens [n, L, D], both
         tensors. Without `with_tokens` the states are not used and may be None.
-      with_tokens: give the words of a caption, which is cut at `MAX_TOKENS`, after its vector.
+      with_tokens: return the words of a caption, which is cut at `MAX_TOKENS`, after its vector.
       pads_to_limit: whether the model was trained on captions padded to the limit.
 
     Attributes:
-      cut: number of captions so far that had more tokens than the limit and lost the rest.
+      cut: number of captions so far that exceeded the limit and lost their end.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class CaptionModel:
     ):
         self._name, self._model, self._tokenizer, self._encode = name, model, tokenizer, encode
         self._limit = min(limit, MAX_TOKENS) if with_tokens else limit
-        # The caption as a whole takes one place, tokens for start and end take none.
+        # The whole caption takes one position, tokens for start and end take none.
         self._width = self._limit + 1 - tokenizer.num_special_tokens_to_add()
         self._with_tokens = with_tokens
         self._padding = "max_length" if pads_to_limit else "longest"
@@ -60,7 +61,7 @@ class CaptionModel:
         self.cut = 0
 
     def describe(self) -> dict[str, Any]:
-        """The model and the sizes of its vectors, for `dataset.json`."""
+        """Describe the model and the sizes of its vectors, for `dataset.json`."""
         features = self._encode_batch(["a"])[0].shape[-1]
         return {
             **describe_model("transformers", self._name, self._model),
@@ -69,15 +70,10 @@ class CaptionModel:
             "features": features,
         }
 
-    def encode(
-        self, texts: Sequence[str]
-    ) -> (
-        tuple[Float16[np.ndarray, "n D"], None]
-        | tuple[Float16[np.ndarray, "n W D"], Int32[np.ndarray, " n"]]
-    ):
-        """Unit vectors of captions; with tokens, those of the caption and of its words.
+    def encode(self, texts: Sequence[str]) -> CaptionFeatures:
+        """Encode captions as unit vectors; with tokens, also their words.
 
-        Captions of similar length share a batch. The batches depend on `texts` alone.
+        Captions of similar length share a batch. The batches depend only on `texts`.
         """
         ids = self._tokenizer(list(texts), verbose=False)["input_ids"]
         sizes = np.array([len(row) for row in ids])
@@ -124,7 +120,7 @@ def caption_and_words(
     is_word: Bool[np.ndarray, "n L"],
     width: int,
 ) -> tuple[Float[np.ndarray, "n width D"], Int32[np.ndarray, " n"]]:
-    """Vectors of captions, each followed by those of its words.
+    """Combine vectors of captions with the vectors of their words.
 
     Args:
       vectors: the captions as a whole.

@@ -1,37 +1,35 @@
 """Models of transformers that compare images with captions: CLIP, SigLIP, SigLIP 2 and others.
 
-One vector is what `get_image_features` and `get_text_features` of the model return, scaled to unit
-length, so that products of vectors are the cosines that the model compares.
+The vectors are the outputs of the model's `get_image_features` and `get_text_features`, scaled to
+unit length, so that products of vectors are the cosines that the model compares.
 
-With tokens, the same vector comes first, as the region that shows the whole picture and the word
-that says the whole caption. After it come the patches in reading order and the words in theirs,
-without the tokens that stand for class, start, end and padding. Their states go through the same
-last layers as the vector: in CLIP, the final norm and the projection; in SigLIP, whose vector of an
-image is an attention over patches, the final norm, and for words its last linear layer. All have
-unit length.
+With tokens, the same vector comes first, as the region of the whole picture and the word of the
+whole caption. After it come the patches and the words in reading order, without the tokens for
+class, start, end and padding. Their states go through the same last layers as the vector: in CLIP,
+the final norm and the projection; in SigLIP, whose vector of an image is an attention over patches,
+the final norm, and for words its last linear layer. All have unit length.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Float16
+from PIL import Image
 
 from l2rm_jax.data.encoders.captions import CaptionModel
 from l2rm_jax.data.encoders.weights import (
     as_float16,
-    check_complete,
     describe_model,
     exact_inference,
     from_directory_cache_or_network,
     library,
+    load_model,
     on_device,
     unit_length,
 )
 from l2rm_jax.errors import ConfigError
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 _CLIPS = ("clip", "metaclip_2")
 _SIGLIPS = ("siglip", "siglip2")
@@ -44,7 +42,7 @@ def _read_config(name: str) -> Any:
 
 
 def _model_class(config: Any) -> Any:
-    """The class that `AutoModel` makes of a config; None if there is none."""
+    """Find the class that `AutoModel` uses for a config; None if there is none."""
     return library("transformers").MODEL_MAPPING.get(type(config), None)
 
 
@@ -62,30 +60,20 @@ def load_dual(name: str, with_tokens: bool) -> tuple["DualImages", CaptionModel]
     """
     if not is_dual(name):
         raise ConfigError(
-            f"encoder: transformers:{name} does not compare images with captions",
-            hint=f"for captions alone: --encoder=timm:NAME+transformers:{name}",
+            f"encoder: found transformers:{name}, expected a model that compares images with "
+            "captions",
+            hint=f"only for captions: --encoder=timm:NAME+transformers:{name}",
         )
     config = _read_config(name)
     if with_tokens and config.model_type not in _CLIPS + _SIGLIPS:
         raise ConfigError(
-            f"tokens: patches of {config.model_type} ({name}) are not known, only those of "
+            f"--tokens=patches: found {config.model_type} ({name}), expected one of "
             f"{', '.join(_CLIPS + _SIGLIPS)}"
         )
-    transformers = library("transformers")
-    model, info = from_directory_cache_or_network(
-        lambda name, **where: transformers.AutoModel.from_pretrained(
-            name, output_loading_info=True, **where
-        ),
-        name,
-    )
-    check_complete(name, info)
+    transformers, model = library("transformers"), load_model(name)
     # Pillow resizes as the authors of CLIP do, whether or not torchvision is installed.
-    processor = from_directory_cache_or_network(
-        lambda name, **where: transformers.AutoImageProcessor.from_pretrained(
-            name, backend="pil", **where
-        ),
-        name,
-    )
+    load_processor = partial(transformers.AutoImageProcessor.from_pretrained, backend="pil")
+    processor = from_directory_cache_or_network(load_processor, name)
     tokenizer = from_directory_cache_or_network(transformers.AutoTokenizer.from_pretrained, name)
     model = on_device(model)
     return (
@@ -102,8 +90,6 @@ class DualImages:
         self._with_tokens = with_tokens
 
     def describe(self) -> dict[str, Any]:
-        from PIL import Image
-
         *regions, features = self.encode([Image.new("RGB", (64, 64))]).shape[1:]
         return {
             **describe_model("transformers", self._name, self._model),
@@ -113,14 +99,14 @@ class DualImages:
         }
 
     def encode(
-        self, pictures: Sequence["Image"]
+        self, pictures: Sequence[Image.Image]
     ) -> Float16[np.ndarray, "n D"] | Float16[np.ndarray, "n R D"]:
-        """Unit vectors of pictures; with tokens, the picture's vector and its patches."""
+        """Encode pictures as unit vectors; with tokens, also their patches."""
         starts = range(0, len(pictures), _BATCH)
         parts = [self._encode_batch(pictures[start : start + _BATCH]) for start in starts]
         return as_float16(self._name, unit_length(np.concatenate(parts)))
 
-    def _encode_batch(self, pictures: Sequence["Image"]) -> Float[np.ndarray, "n ..."]:
+    def _encode_batch(self, pictures: Sequence[Image.Image]) -> Float[np.ndarray, "n ..."]:
         inputs = self._processor(
             images=list(pictures), input_data_format="channels_last", return_tensors="pt"
         ).to(self._model.device)
@@ -150,7 +136,7 @@ def _square_grids(states: Any, shapes: list[list[int]]) -> Any:
       shapes: height and width of each picture, in patches.
 
     Returns:
-      [n, side^2, D]. The largest square with at most as many patches as there is room for.
+      [n, side^2, D], with the largest square that does not exceed the available patches.
     """
     torch = library("torch")
     side = int(states.shape[1] ** 0.5)
@@ -162,7 +148,7 @@ def _square_grids(states: Any, shapes: list[list[int]]) -> Any:
 
 
 def _caption_model(name: str, model: Any, tokenizer: Any, with_tokens: bool) -> CaptionModel:
-    """The caption half of a dual encoder."""
+    """Make the caption half of a dual encoder."""
     is_siglip = model.config.model_type in _SIGLIPS
     limit = min(tokenizer.model_max_length, model.config.text_config.max_position_embeddings)
 
@@ -180,5 +166,5 @@ def _caption_model(name: str, model: Any, tokenizer: Any, with_tokens: bool) -> 
         limit,
         encode,
         with_tokens=with_tokens,
-        pads_to_limit=is_siglip,  # its vector is that of the last token, padding or not
+        pads_to_limit=is_siglip,  # its vector is the state of the last token, padding or not
     )

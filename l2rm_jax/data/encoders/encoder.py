@@ -1,56 +1,85 @@
-"""What an encoder is: photographs and captions in, features out."""
+"""Interface of encoders, which turn photographs and captions into features."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
+import numpy as np
 from jaxtyping import Float16, Int32, UInt8
+from PIL import Image
 
-if TYPE_CHECKING:  # Pillow and NumPy are imported by the encoders themselves
-    import numpy as np
-    from PIL.Image import Image
+# A vector or R regions of each picture, or its pixels.
+ImageFeatures = (
+    Float16[np.ndarray, "n D"] | Float16[np.ndarray, "n R D"] | UInt8[np.ndarray, "n S S 3"]
+)
+# A vector of each caption, or W vectors of which the first are real, and the number of these.
+CaptionFeatures = (
+    tuple[Float16[np.ndarray, "n D"], None]
+    | tuple[Float16[np.ndarray, "n W D"], Int32[np.ndarray, " n"]]
+)
 
 
-@runtime_checkable
-class Encoder(Protocol):
-    """Turns pictures and captions into features, a batch at a time.
+class ImageEncoder(Protocol):
+    """Image half of an encoder: turn pictures into features."""
 
-    The result for a picture or a caption does not depend on the others of its batch.
+    def describe(self) -> dict[str, Any]: ...
+
+    def encode(self, pictures: Sequence["Image"]) -> ImageFeatures: ...
+
+
+class CaptionEncoder(Protocol):
+    """Caption half of an encoder: turn captions into features.
 
     Attributes:
-      name: the encoder as the user wrote it: `transformers:openai/clip-vit-base-patch32`.
-      cut_captions: number of captions so far that were too long for the model and lost their end.
+      cut: number of captions so far that were too long for the model and lost their end.
     """
 
-    name: str
-    cut_captions: int
+    cut: int
+
+    def describe(self) -> dict[str, Any]: ...
+
+    def encode(self, texts: Sequence[str]) -> CaptionFeatures: ...
+
+
+class Encoder:
+    """Turn pictures and captions into features, one batch at a time.
+
+    The result for a picture or a caption does not depend on the rest of its batch.
+
+    Args:
+      name: the encoder as the user wrote it: `transformers:openai/clip-vit-base-patch32`.
+      images: the model of pictures.
+      captions: the model of captions, the same or another; None: captions stay words.
+    """
+
+    def __init__(self, name: str, images: ImageEncoder, captions: CaptionEncoder | None):
+        self.name, self._images, self._captions = name, images, captions
 
     def describe(self) -> dict[str, Any]:
-        """What `dataset.json` records of the encoder, as values that JSON can hold.
+        """Describe the encoder for `dataset.json`, as JSON values.
 
-        It has the name, the versions of the libraries, a hash of the weights, the sizes of the
-        features, and which kind of tokens they are.
+        The description has the name, the versions of the libraries, a hash of the weights, the
+        sizes of the features, and the kind of tokens.
         """
-        ...
+        captions = None if self._captions is None else self._captions.describe()
+        return {"name": self.name, "images": self._images.describe(), "captions": captions}
 
-    def encode_images(
-        self, pictures: Sequence["Image"]
-    ) -> 'Float16[np.ndarray, "n D"] | Float16[np.ndarray, "n R D"] | UInt8[np.ndarray, "n S S 3"]':
+    @property
+    def cut_captions(self) -> int:
+        """Number of captions so far that were too long for the model and lost their end."""
+        return 0 if self._captions is None else self._captions.cut
+
+    def encode_images(self, pictures: Sequence[Image.Image]) -> ImageFeatures:
         """Encode pictures, which are upright and in mode RGB, as one vector or R regions each.
 
-        An encoder without a model gives their pixels.
+        An encoder without a model returns their pixels.
         """
-        ...
+        return self._images.encode(pictures)
 
-    def encode_captions(
-        self, texts: Sequence[str]
-    ) -> (
-        'tuple[Float16[np.ndarray, "n D"], None] '
-        '| tuple[Float16[np.ndarray, "n W D"], Int32[np.ndarray, " n"]] | None'
-    ):
-        """Encode captions as one vector each, or as W word vectors of which the first are real.
+    def encode_captions(self, texts: Sequence[str]) -> CaptionFeatures | None:
+        """Encode captions as one vector each, or as W word vectors each, the last ones padding.
 
         Returns:
-          The vectors, and the number of real ones of each caption if there are W. None if the
-          encoder has no vectors for captions, which then stay words.
+          The vectors, and for word vectors their number per caption. None if the encoder has no
+          caption model, so that captions remain words.
         """
-        ...
+        return None if self._captions is None else self._captions.encode(texts)

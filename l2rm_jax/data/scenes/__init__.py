@@ -2,7 +2,7 @@
 
 `world` samples random scenes, `captions` describes them in English, `drawing` draws them, and
 `splits` generates whole splits with features that imitate an object detector's. May import only
-`errors` of the other rooms.
+`errors`.
 """
 
 from l2rm_jax.data.scenes.drawing import draw, write_png

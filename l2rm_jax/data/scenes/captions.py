@@ -1,8 +1,8 @@
 """English captions for the scenes of the built-in data set.
 
-A caption is made in two steps. `plan_caption` chooses what to say: which things, which of their
-attributes, a relation, places, the background. `word_caption` chooses how to say it: synonyms, word
-order, form of the sentence. Captions are true, but leave most of a scene unsaid.
+A caption is made in two steps. `plan_caption` chooses the content: things, some of their
+attributes, a relation, places, the background. `word_caption` chooses the wording: synonyms, word
+order, form of the sentence. Captions are true, but do not mention most of a scene.
 """
 
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from l2rm_jax.data.scenes.world import GRID, Scene, Thing, pick
 CAPTIONS_PER_PICTURE = 5
 SHORTEST, LONGEST = 4, 18  # words
 
-# How many things a caption mentions (relative frequencies), and probabilities of leaving an
-# attribute out (OMIT) or of saying something (SAY, SAID). The less captions say, the more pictures
-# they fit, and the harder retrieval becomes.
+# Number of things that a caption mentions (relative frequencies), and probabilities of leaving an
+# attribute out (OMIT) or of mentioning something (SAY, SAID). Less detailed captions fit more
+# pictures, and make retrieval harder.
 MENTIONED_THINGS = {1: 2, 2: 5, 3: 3}
 OMIT_COLOUR = 0.25
 OMIT_SHAPE = 0.1
@@ -109,7 +109,7 @@ FURTHER = {"and also": 2, "plus": 1, "together with": 1}
 
 @dataclass(frozen=True)
 class Mention:
-    """What a caption says about one thing; None for attributes that it leaves out."""
+    """Content of a caption about one thing; None for attributes that it leaves out."""
 
     colour: str | None
     shape: str | None
@@ -120,7 +120,7 @@ class Mention:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a caption says about a scene; None for what it leaves out."""
+    """Content of a caption about a scene; None for parts that it leaves out."""
 
     mentions: tuple[Mention, ...]
     relation: str | None  # from the first mentioned thing to the second
@@ -129,7 +129,7 @@ class Plan:
 
 
 def relations(scene: Scene, first: int, second: int) -> list[str]:
-    """All relations that hold from thing `first` to thing `second`."""
+    """List all relations that hold from thing `first` to thing `second`."""
     a, b = scene.things[first], scene.things[second]
     if a.inside == second:
         return ["inside"]
@@ -144,7 +144,7 @@ def relations(scene: Scene, first: int, second: int) -> list[str]:
 
 
 def places(thing: Thing) -> list[str]:
-    """All names of the part of the picture where `thing` is."""
+    """List all names of the part of the picture where `thing` is."""
     column = ("left", "", "right")[int(thing.x * GRID)]
     row = ("top", "", "bottom")[int(thing.y * GRID)]
     if not column and not row:
@@ -153,7 +153,7 @@ def places(thing: Thing) -> list[str]:
 
 
 def plan_mention(rng: np.random.Generator, thing: Thing, place: bool) -> Mention:
-    """Choose what to say about one thing: at least its colour or its shape."""
+    """Choose the content about one thing: at least its colour or its shape."""
     shape = None if rng.random() < OMIT_SHAPE else thing.shape
     colour = None if shape and rng.random() < OMIT_COLOUR else thing.colour
     say_size = MEDIUM_SAID if thing.size == "medium" else 1 - OMIT_SIZE
@@ -165,7 +165,7 @@ def plan_mention(rng: np.random.Generator, thing: Thing, place: bool) -> Mention
 
 
 def plan_caption(rng: np.random.Generator, scene: Scene) -> Plan:
-    """Choose what one caption says about `scene`; it mentions larger things more often."""
+    """Choose the content of one caption about `scene`; it mentions larger things more often."""
     keys = rng.random(len(scene.things)) ** (1 / np.array([t.radius for t in scene.things]))
     chosen = np.argsort(-keys)[: pick(rng, MENTIONED_THINGS)].tolist()  # weighted, no repeats
     held = relations(scene, *chosen[:2]) if len(chosen) > 1 else []

@@ -1,10 +1,9 @@
 """Draw a scene as a picture, and write it into a PNG file."""
 
-import struct
-import zlib
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from l2rm_jax.data.scenes.world import SHAPES, Scene
 
@@ -48,7 +47,7 @@ def shape_mask(shape: str, u: np.ndarray, v: np.ndarray) -> np.ndarray:
         return abs(u) / 0.7 + abs(v) <= 1
     if shape == "flower":
         return (r <= 0.72 + 0.28 * np.cos(6 * angle)) & (r >= 0.2)
-    raise ValueError(f"unknown shape {shape!r}, expected one of {sorted(SHAPES)}")
+    raise ValueError(f"shape: found {shape!r}, expected one of {sorted(SHAPES)}")
 
 
 def texture_mask(texture: str, u: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -63,7 +62,7 @@ def texture_mask(texture: str, u: np.ndarray, v: np.ndarray) -> np.ndarray:
 
 
 def background_pixels(background: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Picture of the background alone, float [H, W, 3], with a faint pattern."""
+    """Picture of only the background, float [H, W, 3], with a faint pattern."""
     pattern = {
         "grass": np.sin(140 * x + 6 * np.sin(9 * y)) * (np.sin(60 * y) > 0.3),
         "snow": 0.4 * np.sin(4 * x + 7 * y),
@@ -98,15 +97,5 @@ def draw(scene: Scene) -> np.ndarray:
 
 
 def write_png(scene: Scene, path: str | Path) -> None:
-    """Draw a scene into a PNG file (8-bit RGB, no filter; PNG specification, section 5)."""
-    image = draw(scene)
-    height, width, _ = image.shape
-    rows = np.pad(
-        image.reshape(height, -1), ((0, 0), (1, 0))
-    ).tobytes()  # filter type 0 for each row
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    with open(path, "wb") as file:
-        file.write(b"\x89PNG\r\n\x1a\n")
-        for kind, data in ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")):
-            body = kind + data
-            file.write(struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body)))
+    """Draw a scene into a PNG file."""
+    Image.fromarray(draw(scene)).save(path, "PNG")

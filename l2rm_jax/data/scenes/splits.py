@@ -1,7 +1,7 @@
 """Generate splits of the built-in data set `scenes`: scenes, region features and captions.
 
 The region features imitate the output of an object detector. The feature of a region is a dense,
-nonlinear, noisy function of what the region shows, often mixed with the nearest other thing. Some
+nonlinear, noisy function of the region's content, often mixed with the nearest other thing. Some
 regions show only background or clutter. A model has to learn which directions in feature space
 mean "red", and which region a word refers to.
 """
@@ -53,13 +53,13 @@ class Scenes:
     """A generated split."""
 
     features: Float32[np.ndarray, "pictures regions dim"]
-    captions: list[str]  # five captions a picture, in the order of the pictures
+    captions: list[str]  # five captions per picture, in the order of the pictures
     scenes: list[Scene]
     shown: Int[np.ndarray, "pictures regions"]  # index of the thing in each region, or NOTHING
 
 
 def soft_one_hot(value: float, centres: np.ndarray) -> np.ndarray:
-    """Smooth one-hot code of a number: 1 if it is at a centre, near 0 if it is at the next one."""
+    """Smooth one-hot code of a number: 1 at a centre, close to 0 at the next centre."""
     return np.exp(-(((value - centres) / (centres[1] - centres[0])) ** 2) * 2)
 
 
@@ -129,10 +129,10 @@ def generate(pictures: int, seed: int, split: str) -> Scenes:
       DataError: an unknown split, no pictures, or a negative seed.
     """
     if split not in SPLITS:
-        raise DataError(f"scenes: unknown split {split!r}, expected one of {SPLITS}")
+        raise DataError(f"scenes: found the split {split!r}, expected one of {SPLITS}")
     if pictures < 1 or seed < 0:
         raise DataError(
-            f"scenes: pictures = {pictures} and seed = {seed}, expected at least 1 and at least 0"
+            f"scenes: found pictures={pictures} and seed={seed}, expected at least 1 and at least 0"
         )
     first, bias, second = detector_weights()
     features = np.empty((pictures, REGIONS, FEATURE_DIM), np.float32)
@@ -143,7 +143,7 @@ def generate(pictures: int, seed: int, split: str) -> Scenes:
         scene = sample_scene(streams[0])
         captions += describe(streams[1], scene)
         codes, things = region_codes(streams[2], scene)
-        # One product for each picture: the rounding of a larger one could depend on `pictures`.
+        # One product per picture: the rounding of a larger product could depend on `pictures`.
         clean = np.tanh(codes @ first + bias) @ second
         features[index] = clean + streams[2].normal(size=clean.shape) * PIXEL_NOISE
         scenes.append(scene)

@@ -1,9 +1,9 @@
 """Random scenes: the content of the pictures of the built-in data set.
 
 A scene is a background and a few things, each with a colour, a shape, a size, a texture and a
-place. Some values are sampled more often than others, so many pictures share concepts ("a red
-ball"). A caption of another picture therefore often fits in part; such captions are what
-rematching looks for.
+place. Some values are sampled more often than others, so concepts such as "a red ball" occur in
+many pictures. A caption of another picture therefore often fits in part; rematching looks for such
+captions.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 # Relative frequency of each value. More values, or more even frequencies, make pictures easier to
-# tell apart; with fewer values, more pictures share a description.
+# distinguish; with fewer values, more pictures share a description.
 COLOURS = {
     "red": 6, "blue": 5, "green": 4, "yellow": 4, "purple": 3,
     "orange": 3, "pink": 2, "black": 2, "white": 2, "brown": 2,

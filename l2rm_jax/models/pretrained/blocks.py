@@ -2,8 +2,8 @@
 
 All layers are one module under `nn.scan`, so their arrays have a leading axis `[layers, ...]` and
 the program holds one layer. With `remat`, the backward pass keeps only the input of each layer and
-computes the layer again. On a CPU this saves memory under `nn.scan` alone: unrolled, the compiler
-computes all layers again before it needs the first.
+computes the layer again. On a CPU this saves memory only under `nn.scan`: if the layers are
+unrolled, the compiler recomputes all of them before it needs the first.
 """
 
 from collections.abc import Callable
@@ -52,11 +52,11 @@ class AdaptedLinear(Linear):
 
 
 class Attention(nn.Module):
-    """Attention with several heads, of queries `[n, Q, D]` to states `[n, K, D]`: `[n, Q, D]`.
+    """Multi-head attention of queries `[n, Q, D]` to states `[n, K, D]`: `[n, Q, D]`.
 
     Attributes:
-      heads: number of heads; they divide D.
-      rank: of the adapters of its maps; 0 without any.
+      heads: number of heads, a divisor of D.
+      rank: rank of the adapters of its maps; 0 without any.
       dropout: rate of dropout of the weights.
       axis_name: mapped axis of the devices, or None.
     """
@@ -132,12 +132,12 @@ def run_blocks(
     train: bool,
     remat: bool,
 ) -> Float[Array, "n L D"]:
-    """Apply the layers, as the submodule `blocks` of the module that calls this.
+    """Apply the layers, as the submodule `blocks` of the calling module.
 
     Args:
       stack: the layers.
       states: input of the first layer.
-      mask: which states (last axis) each state (the axis before) attends to.
+      mask: True where a state (second-last axis) attends to a state (last axis).
       axis_name: mapped axis of the devices, or None.
       train: whether to use dropout.
       remat: compute each layer again in the backward pass, to save memory.

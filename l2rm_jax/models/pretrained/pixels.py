@@ -1,4 +1,4 @@
-"""Pixels on the device: the numbers that a vision transformer takes, and random crops.
+"""Prepare pixels on the device: standardised inputs of a vision transformer, and random crops.
 
 Pure functions. A crop takes one picture and its random key.
 """
@@ -21,7 +21,7 @@ def to_numbers(
 def random_crop(
     key: Array, picture: UInt8[Array, "S S 3"], smallest: float
 ) -> Float[Array, "S S 3"]:
-    """Cut a random square out of a picture, enlarge it to the whole, and mirror every second one.
+    """Cut a random square out of a picture, resize it to full size, and mirror it half the time.
 
     VSE-infinity (Chen et al., CVPR 2021) trains on such crops, of 0.6 to 1 of both sides.
 

@@ -1,4 +1,4 @@
-"""Text transformers: BERT, and the text sides of CLIP and SigLIP.
+"""Text transformers: BERT, and the text encoders of CLIP and SigLIP.
 
 Devlin et al., "BERT", NAACL 2019; Radford et al., "Learning Transferable Visual Models From Natural
 Language Supervision" (CLIP), ICML 2021; Zhai et al., "Sigmoid Loss for Language Image
@@ -13,7 +13,7 @@ from l2rm_jax.bases import TextBase
 from l2rm_jax.models.layers import Dropout, Linear, l2_normalise, masked_mean
 from l2rm_jax.models.pretrained.blocks import layer_norm, run_blocks
 
-States = tuple[Float[Array, "J S D"], Int[Array, " J"]]  # states, and how many a caption has
+States = tuple[Float[Array, "J S D"], Int[Array, " J"]]  # states, and their number per caption
 _table_init = nn.initializers.normal(0.02)
 
 
@@ -27,7 +27,7 @@ class TextTransformer(nn.Module):
 
     Attributes:
       base: the architecture.
-      vector: give the vector alone.
+      vector: return only the vector.
       remat: compute each layer again in the backward pass, to save memory.
       axis_name: mapped axis of the devices, or None.
     """

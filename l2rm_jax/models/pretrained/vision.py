@@ -1,4 +1,4 @@
-"""Vision transformers: the image sides of CLIP and SigLIP.
+"""Vision transformers: the image encoders of CLIP and SigLIP.
 
 Dosovitskiy et al., "An Image is Worth 16x16 Words", ICLR 2021; CLIP and SigLIP as in `text.py`.
 """
@@ -20,12 +20,12 @@ class VisionTransformer(nn.Module):
 
     Pixels are numbers, as the base's `preparation` makes them. Patches are in reading order and, in
     CLIP, go through the same last norm and projection as the vector. All states have unit length.
-    With `vector`, a picture has one state: its vector. With `left_out`, that share of a picture's
-    patches, drawn at random, is left out: after each got its position, and before the layers.
+    With `vector`, a picture has one state: its vector. With `left_out`, this share of the patches
+    of a picture is dropped at random, after positions are added and before the first layer.
 
     Attributes:
       base: the architecture.
-      vector: give the vector alone.
+      vector: return only the vector.
       remat: compute each layer again in the backward pass, to save memory.
       axis_name: mapped axis of the devices, or None.
     """
@@ -66,7 +66,7 @@ class VisionTransformer(nn.Module):
     def _without_patches(
         self, states: Float[Array, "I N D"], share: float
     ) -> Float[Array, "I K D"]:
-        """Keep random patches of each picture, at least one, and what stands before them."""
+        """Keep random patches of each picture, at least one, and all states before the patches."""
         first = states.shape[1] - self.base.patches
         kept = max(1, int(self.base.patches * (1 - share)))
         keys = sample_keys(self.make_rng("dropout"), len(states), self.axis_name)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import l2rm_jax
-from l2rm_jax.command_line.parse import parse
+from l2rm_jax.cli.parse import parse
 from l2rm_jax.errors import DataError
 from l2rm_jax.main import MODES
 from tests.data.encoders import tiny_models

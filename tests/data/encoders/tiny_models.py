@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 # Without the extra `encoders`, every test module that imports this one is skipped.
 torch = pytest.importorskip("torch")
@@ -15,7 +16,6 @@ torch.set_num_threads(1)  # the tests run in two processes
 import tests.data.encoders.torchvision_operators  # noqa: E402, F401
 
 transformers = pytest.importorskip("transformers")
-Image = pytest.importorskip("PIL.Image")
 
 TEXT = "a dog runs on the grass and the man with two red balls sits in green sand of a cat"
 WORDS = sorted({*TEXT.split()})

@@ -76,7 +76,7 @@ def test_splits_share_no_picture(one, other):
 
 @pytest.mark.parametrize(
     "pictures, seed, name, message",
-    [(5, 0, "val", "'val'"), (0, 0, "train", "pictures = 0"), (5, -1, "train", "seed = -1")],
+    [(5, 0, "val", "'val'"), (0, 0, "train", "pictures=0"), (5, -1, "train", "seed=-1")],
 )
 def test_bad_requests_are_refused(pictures, seed, name, message):
     with pytest.raises(DataError, match=message):

@@ -1,4 +1,4 @@
-"""The compared methods NCR, DECL, BiCro, CRCL and SPS: their losses, labels and splits."""
+"""The compared methods NCR, DECL, BiCro, CRCL, SPS and CREAM: losses, labels and splits."""
 
 import re
 from functools import partial
@@ -16,17 +16,22 @@ from l2rm_jax.losses import (
     purification,
     ranking,
 )
+from l2rm_jax.methods import cream as cream_method
 from l2rm_jax.methods import decl as decl_method
 from l2rm_jax.methods import sps as sps_method
 from l2rm_jax.models.layers import l2_normalise
-from tests.golden.fidelity.arrays import Arrays, Errors, both_precisions, difference, more_wrong
+from tests.golden.fidelity.arrays import Arrays, difference, more_wrong
+from tests.golden.fidelity.losses import value_and_gradient
+
+WRONG = "wrong pairs, more than the stored fit's"
+OTHERWISE = "pairs called otherwise"
 
 
-def ncr(arrays: Arrays) -> Errors:
+def ncr(arrays: Arrays) -> None:
     [margin] = arrays.numbers("in/margin")
 
     def functions(labels, probability, target, target_of_2022, per_pair):
-        """Losses of similarities by their names. Columns are [n, 1], targets are their labels."""
+        """Return losses by their names. Columns are [n, 1], targets are their labels."""
 
         def hardest(labels, kind="exponential"):
             margins = ranking.soft_margin(labels, margin=margin, kind=kind)
@@ -64,54 +69,43 @@ def ncr(arrays: Arrays) -> Errors:
         predicted, margins, targets, values = evaluate(
             stored["sims"], stored["labels"], stored["prob"]
         )
-        yield "margins", difference(margins, stored["margins_exponential"])
+        stored.check("margins", margins, "margins_exponential")
         for suffix in ("", "_f64"):
             raw = np.clip(stored[f"predict_raw{suffix}"], 0, 1)
-            yield "predictions and targets", difference(predicted, raw)
-        yield "predictions and targets", both_precisions(predicted, stored, "predict")
-        for name, target in targets.items():
-            yield "predictions and targets", difference(target, stored[name])
-        yield from _losses(values, stored)
-    yield from _gaussian_mixture(arrays.under("gmm/"))
+            stored.check("predictions and targets", predicted, raw)
+        for name, target in {"predict": predicted, **targets}.items():
+            stored.check("predictions and targets", target, name)
+        stored.check_losses(values)
+    _check_gaussian_mixture(arrays.under("gmm/"))
     for case in arrays.cases("pred"):
         stored = arrays.under(f"{case}/")
-        called = mixture.above_threshold(stored["prob"])
-        yield "pairs called otherwise", np.sum(called != stored["pred"])
+        stored.add(OTHERWISE, np.sum(mixture.above_threshold(stored["prob"]) != stored["pred"]))
 
 
-def _gaussian_mixture(arrays: Arrays) -> Errors:
+def _check_gaussian_mixture(arrays: Arrays) -> None:
     """Compare with fits from other starts: only as closely as theirs agree between seeds."""
     for case in arrays.cases("losses"):
         stored = arrays.under(f"{case}/")
         ours = mixture.fit_gaussian(stored["losses"])
         posterior = 1 - ours.mismatched_posterior(stored["losses"])
         beyond = difference(posterior, stored["prob"]) - float(stored["spread_over_5_seeds"])
-        yield "posteriors, beyond their spread", max(beyond, 0.0)
-        yield "EM iterations", abs(ours.iterations - stored["n_iter"])
-        called = posterior > 0.5
-        yield (
-            "wrong pairs, more than the stored fit's",
-            more_wrong(called, stored["clean"], stored["accuracy"]),
-        )
+        stored.add("posteriors, beyond their spread", beyond)
+        stored.check("EM iterations", ours.iterations, "n_iter")
+        stored.add(WRONG, more_wrong(posterior > 0.5, stored["clean"], stored["accuracy"]))
         parameters = np.concatenate([ours.weights, ours.means, ours.variances])
-        yield "parameters of the mixture", difference(parameters, stored["params"])
+        stored.check("parameters of the mixture", parameters, "params")
 
 
-def value_and_gradient(f, sims):
-    """Value of a loss, and the gradient of its sum."""
-    return f(sims), jax.grad(lambda sims: jnp.sum(f(sims)))(sims)
+def beta_mixture(arrays: Arrays, accuracy: str = "own/accuracy_arazo10") -> None:
+    """Compare our mixture of two betas, which converges, with theirs of ten iterations."""
+    for case in arrays.cases("losses"):
+        stored = arrays.under(f"{case}/")
+        losses, is_clean = stored["losses"], stored["clean"] == 1
+        ours = mixture.fit(losses).mismatched_posterior(losses) <= 0.5
+        stored.add(WRONG, more_wrong(ours, is_clean, stored[accuracy]))
 
 
-def _losses(values, stored: Arrays) -> Errors:
-    for name, (value, gradient) in values.items():
-        is_zero = not stored[f"{name}_f64"].any()  # then the error is absolute
-        error = both_precisions(value, stored, name, relative=not is_zero)
-        yield "losses, relative", error
-        theirs = stored[f"{name}_grad_f64"]
-        yield "gradients / largest", difference(gradient, theirs, relative=not is_zero)
-
-
-def decl(arrays: Arrays) -> Errors:
+def decl(arrays: Arrays) -> None:
     tau, margin, weight = arrays.numbers("opt/tau", "opt/margin", "opt/lambda1")
 
     # Few programs, for any k and both directions, because compilation takes most of the time.
@@ -138,16 +132,16 @@ def decl(arrays: Arrays) -> Errors:
     @jax.jit
     def call(raw):
         sims = jnp.tanh(raw)
-        found = evidential.evidence(sims, tau=tau)
-        return found, evidential.divergence(found), evidential.called_matched(sims, tau=tau)
+        evidence = evidential.evidence(sims, tau=tau)
+        return evidence, evidential.divergence(evidence), evidential.called_matched(sims, tau=tau)
 
     for case in arrays.cases("raw"):
         stored = arrays.under(f"{case}/")
         raw, preds = stored["raw"], stored["preds"]
-        found, divergence, called = call(raw)
-        yield "evidence / largest", difference(np.tanh(raw), stored["tanh"])
-        yield "evidence / largest", both_precisions(found, stored, "evidence", relative=True)
-        yield "pairs called otherwise", np.sum(np.asarray(called) != stored["called_matched"])
+        evidence, divergence, called = call(raw)
+        stored.check("evidence / largest", np.tanh(raw), "tanh", relative=False)
+        stored.check("evidence / largest", evidence, "evidence")
+        stored.add(OTHERWISE, np.sum(np.asarray(called) != stored["called_matched"]))
         values = {}
         for name, matched in (("all", np.ones_like(preds)), ("preds", preds)):
             values[f"edl_{name}_i2t"] = edl(raw, matched)
@@ -156,31 +150,35 @@ def decl(arrays: Arrays) -> Errors:
         for name in stored:
             if re.fullmatch(r"rdh_\d+", name):
                 values[name] = rdh(raw, int(name[4:]))
-        yield from _exact_losses({"kl_i2t": divergence}, stored, "")
-        yield from _exact_losses({name: value for name, (value, _) in values.items()}, stored, "")
+        _check_exact(stored, {"kl_i2t": divergence} | {name: x for name, (x, _) in values.items()})
         for name, (_, gradient) in values.items():
-            theirs = stored[f"{name}_grad_f64"]
-            yield "gradients / largest", difference(gradient, theirs, relative=True)
+            stored.check("gradients / largest", gradient, f"{name}_grad_f64")
         for name in stored.cases("grad_f64"):
             one = stored.under(f"{name}/")
             matched = np.ones_like(preds) if name.startswith("warmup") else preds
             k = decl_method.negatives(jnp.int32(name.split("_step")[1]), len(raw))
-            yield "k that differ", abs(min(int(k), len(raw) - 1) - int(one["negatives"]))
+            one.check("k that differ", min(int(k), len(raw) - 1), "negatives")
             (loss, (edl_part, rdh_part)), gradient = step(raw, matched, one["negatives"])
             parts = {"loss": loss, "loss_edl": edl_part, "loss_rdh": rdh_part}
-            yield from _exact_losses(parts, one, " of a step")
-            theirs = one["grad_f64"]
-            yield "gradients of a step / largest", difference(gradient, theirs, relative=True)
-    fewest, per_step = arrays.numbers("opt/mu", "opt/eta")
-    yield "options", abs(fewest - decl_method.FEWEST_NEGATIVES)
-    yield "options", abs(per_step - decl_method.NEGATIVES_PER_STEP)
+            _check_exact(one, parts, " of a step")
+            one.check("gradients of a step / largest", gradient, "grad_f64")
+    arrays.check("options", decl_method.FEWEST_NEGATIVES, "opt/mu")
+    arrays.check("options", decl_method.NEGATIVES_PER_STEP, "opt/eta")
     stored = arrays.under("negatives/")
     size = int(stored["batch_size"])
-    k = np.array([decl_method.negatives(jnp.int32(step), size) for step in stored["step"]])
-    yield "k that differ", np.max(np.abs(k - stored["count"]))
+    k = [decl_method.negatives(jnp.int32(step), size) for step in stored["step"]]
+    stored.check("k that differ", k, "count")
 
 
-def bicro(arrays: Arrays) -> Errors:
+def _check_exact(stored: Arrays, values: dict, where: str = "") -> None:
+    """Compare with float64 and, apart from that, with their float32, which has lost digits."""
+    for name, value in values.items():
+        stored.check(f"losses{where}, relative", value, f"{name}_f64")
+        both = f"losses{where}, relative to float32"
+        stored.check(both, value, stored[name], relative=True)
+
+
+def bicro(arrays: Arrays) -> None:
     [margin] = arrays.numbers("opt/margin")
 
     @partial(jax.jit, static_argnames="shares")
@@ -205,19 +203,19 @@ def bicro(arrays: Arrays) -> Errors:
         names = [re.fullmatch(r"warmup_sele_([0-9.]+)", key) for key in stored]
         shares = tuple(name[1] for name in names if name)
         per_pair, values = evaluate(stored["sims"], stored["labels"], shares)
-        yield "losses, relative", both_precisions(per_pair, stored, "eval_loss", relative=True)
-        yield from _losses(values, stored)
+        stored.check("losses, relative", per_pair, "eval_loss")
+        stored.check_losses(values)
     for case in arrays.cases("labelled_y"):
-        yield from _consistency(arrays.under(f"{case}/"), margin, float(case.split("_tem")[1]))
-    yield from _beta_mixture(arrays.under("bmm/"))
+        _check_consistency(arrays.under(f"{case}/"), margin, float(case.split("_tem")[1]))
+    beta_mixture(arrays.under("bmm/"), "accuracy")
 
 
-def _consistency(stored: Arrays, margin: float, smallest: float) -> Errors:
+def _check_consistency(stored: Arrays, margin: float, smallest: float) -> None:
     anchors = stored["anchors"].astype(int)
     scores = np.asarray(ranking.unviolated_margin(stored["sims"], margin=margin))
     _, ours = consistency.order_by_sureness(stored["sims"], margin=margin)
     # Equally sure pairs have no defined order in their code, so compare the scores themselves.
-    yield "scores of the anchors", difference(np.sort(scores[ours]), np.sort(scores[anchors]))
+    stored.check("scores of the anchors", np.sort(scores[ours]), np.sort(scores[anchors]))
     vectors = {
         side: [
             l2_normalise(jnp.mean(stored[f"{side}_{kind}"], axis=1))
@@ -226,36 +224,27 @@ def _consistency(stored: Arrays, margin: float, smallest: float) -> Errors:
         for side in ("labelled", "unlabelled")
     }
     of_anchors = [each[anchors] for each in vectors["labelled"]]
-    found = {}
+    ratios = {}
     for side, pairs in vectors.items():
         cosines = [v @ a.T for v, a in zip(pairs, of_anchors, strict=True)]
         for kind, ours in zip(("image", "text"), cosines, strict=True):
-            yield "cosines", difference(ours, stored[f"{side}_{kind}_cosines"])
-        found[side] = consistency.consistency(*pairs, *of_anchors)
+            stored.check("cosines", ours, f"{side}_{kind}_cosines")
+        ratios[side] = consistency.consistency(*pairs, *of_anchors)
         theirs = stored[f"{side}_ratio_image"] + stored[f"{side}_ratio_text"]
-        yield "ratios / largest", difference(found[side], theirs, relative=True)
-    labels = consistency.mismatched_labels(found["unlabelled"], smallest=smallest)
-    yield "labels", both_precisions(labels, stored, "unlabelled_y")
+        stored.check("ratios / largest", ratios[side], theirs)
     rest = stored["rest"].astype(int)
-    labels = consistency.misplaced_labels(found["labelled"], rest, smallest=smallest)
-    yield "labels", both_precisions(labels, stored, "labelled_y")
-    labels = consistency.matched_labels(found["labelled"], anchors, smallest=smallest)
-    yield "labels", difference(labels, stored["derived/labelled_y_aligned"])
+    labels = {
+        "unlabelled_y": consistency.mismatched_labels(ratios["unlabelled"], smallest=smallest),
+        "labelled_y": consistency.misplaced_labels(ratios["labelled"], rest, smallest=smallest),
+        "derived/labelled_y_aligned": consistency.matched_labels(
+            ratios["labelled"], anchors, smallest=smallest
+        ),
+    }
+    for name, ours in labels.items():
+        stored.check("labels", ours, name)
 
 
-def _beta_mixture(arrays: Arrays) -> Errors:
-    """Our mixture of two betas, which converges, against theirs of ten iterations."""
-    for case in arrays.cases("losses"):
-        stored = arrays.under(f"{case}/")
-        losses, is_clean = stored["losses"], stored["clean"] == 1
-        ours = mixture.fit(losses).mismatched_posterior(losses) <= 0.5
-        yield (
-            "wrong pairs, more than the stored fit's",
-            more_wrong(ours, is_clean, stored["accuracy"]),
-        )
-
-
-def crcl(arrays: Arrays) -> Errors:
+def crcl(arrays: Arrays) -> None:
     [tau] = arrays.numbers("opt/tau")
     last_warm = int(arrays["opt/warm_epoch"]) - 1
     situations = (
@@ -287,14 +276,13 @@ def crcl(arrays: Arrays) -> Errors:
                 stored["sims"], stored["y_last"].astype(np.float32), name != "refining"
             )
             after = probabilities if name == "last_warm_epoch" else labels
-            yield "labels after", difference(after, one["y_after"])
-            yield "losses, relative", both_precisions(loss, one, "loss", relative=True)
-            for part, value in parts.items():
-                yield "losses, relative", difference(value, one[part], relative=True)
-            yield "gradients / largest", difference(gradient, one["grad_f64"], relative=True)
+            one.check("labels after", after, "y_after")
+            for part, value in {"loss": loss, **parts}.items():
+                one.check("losses, relative", value, part)
+            one.check("gradients / largest", gradient, "grad_f64")
 
 
-def sps(arrays: Arrays) -> Errors:
+def sps(arrays: Arrays) -> None:
     tau, symmetry, structure = arrays.numbers(
         "opt/tau", "opt/weight_symmetry", "opt/weight_structure"
     )
@@ -320,30 +308,55 @@ def sps(arrays: Arrays) -> Errors:
         stored = arrays.under(f"{case}/")
         vectors = stored["image_vectors"], stored["text_vectors"]
         predicted, values = evaluate(stored["sims"], stored["labels"][:, 0], *vectors)
-        yield "predictions", both_precisions(predicted, stored, "predict")
-        yield from _losses(values, stored)
+        stored.check("predictions", predicted, "predict")
+        stored.check_losses(values)
     for case in arrays.cases("caption_row"):
         stored = arrays.under(f"{case}/")
         noisy, clean = (
             l2_normalise(jnp.mean(stored[f"{kind}_regions"], axis=1)) for kind in ("noisy", "clean")
         )
         rows, cosines = purification.nearest(noisy, clean)
-        yield "captions taken over that differ", np.sum(rows != stored["caption_row"])
+        stored.add("captions taken over that differ", np.sum(rows != stored["caption_row"]))
         probability = contrastive.pair_probabilities(stored["sims_of_rematched"], tau=tau)
         labels = purification.rematched_labels(probability, cosines)
-        yield "labels", difference(labels, stored["label"][:, 0])
+        stored.check("labels", labels, stored["label"][:, 0])
 
     subsets = sps_method.subsets(arrays["split/prob"])
     for name, theirs in (("strict", "strictly_clean"), ("clean", "clean"), ("noisy", "noisy")):
         expected = np.flatnonzero(arrays[f"split/{theirs}"])
-        yield "pairs called otherwise", len(np.setxor1d(subsets[name], expected))
-    yield "options", abs(symmetry - sps_method.PENALTY) + abs(structure - sps_method.PENALTY)
+        arrays.add(OTHERWISE, len(np.setxor1d(subsets[name], expected)))
+    for name in ("symmetry", "structure"):
+        arrays.check("options", sps_method.PENALTY, f"opt/weight_{name}")
 
 
-def _exact_losses(values: dict, stored: Arrays, what: str) -> Errors:
-    """Compare with float64 and, apart from that, with their float32, which has lost digits."""
-    for name, value in values.items():
-        error = difference(value, stored[f"{name}_f64"], relative=True)
-        yield f"losses{what}, relative", error
-        error = difference(value, stored[name], relative=True)
-        yield f"losses{what}, relative to float32", error
+def cream(arrays: Arrays) -> None:
+    [tau] = arrays.numbers("opt/temperature")
+
+    @jax.jit
+    def evaluate(sims, labels, small, mean):
+        soft = partial(contrastive.soft_targets, labels=labels, tau=tau)
+        functions = {
+            "warmup": partial(contrastive.info_nce, tau=tau),
+            "eval": partial(contrastive.info_nce_per_pair, tau=tau),
+            "soft_filter0": partial(soft, cutoff=0.0),
+            "soft_filter_small": partial(soft, cutoff=small),
+            "soft_filter_mean": partial(soft, cutoff=mean),
+            "soft_filter1": partial(soft, cutoff=1.0),
+        }
+        values = {name: value_and_gradient(f, sims) for name, f in functions.items()}
+        return contrastive.pair_probabilities(sims, tau=tau), values
+
+    for case in arrays.cases("in/sims"):
+        stored = arrays.under(f"{case}/")
+        sims, *cutoffs = (stored[f"in/{name}"] for name in ("sims", "filter_small", "filter_mean"))
+        predicted, values = evaluate(sims, stored["in/labels"][:, 0], *cutoffs)
+        stored.check("predictions", predicted, stored["predict"][0])
+        for name, (value, gradient) in values.items():
+            stored.check("losses, relative", value, name if name == "eval" else f"{name}_loss")
+            stored.check("gradients / largest", gradient, f"{name}_grad")
+    split = arrays.under("split/")
+    for case in split.cases("in/prob_A"):
+        stored = split.under(f"{case}/")
+        subsets = cream_method.subsets(stored["in/prob_A"], stored["in/prob_B"])
+        for name, members in subsets.items():
+            stored.add(OTHERWISE, np.sum(members != (stored[name] == 1)))

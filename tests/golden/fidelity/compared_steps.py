@@ -1,92 +1,38 @@
-"""Steps of the compared methods: DECL, CRCL, NCR, BiCro, SPS."""
+"""Steps of the compared methods: DECL, CRCL, NCR, BiCro, SPS, CREAM."""
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2rm_jax import config as defaults
 from l2rm_jax.data.batches import Batch
-from l2rm_jax.losses import complementary, consistency, evidential
-from l2rm_jax.methods import base, bicro, co_teaching, crcl, decl, make_method, ncr
-from l2rm_jax.methods.networks import network, stack_states
-from l2rm_jax.methods.pair_values import initial_state, replace_pair_values
-from l2rm_jax.published.conversion import model_from_state_dict, variables_from_state_dict
-from tests.golden.fidelity.arrays import Arrays, Errors, both_precisions, difference
-from tests.golden.fidelity.models import gradient_error
-from tests.golden.fidelity.training import weights_after
+from l2rm_jax.losses import complementary, consistency, contrastive, evidential
+from l2rm_jax.methods import base, bicro, co_teaching, crcl, cream, decl, ncr
+from l2rm_jax.methods.networks import network
+from l2rm_jax.methods.pair_values import replace_pair_values
+from tests.golden.fidelity.arrays import Arrays
+from tests.golden.fidelity.steps import Method
 
-# Options of the files, by the field of the config.
-OPTIONS = {
-    "loss.margin": "margin",
-    "loss.tau": "tau",
-    "optim.learning_rate": "lr",
-    "optim.grad_clip": "grad_clip",
-    "optim.weight_decay": "weight_decay",
-}
+LOSSES, NORMS = "losses of the steps, relative", "gradient norms, relative"
+LATER_LOSSES = "losses of later steps, relative"
 # Their names of the losses, by our streams.
 NAMES = {"matched": "loss_labelled", "mismatched": "loss_unlabelled"}
+FIRST_GRADIENTS = "grad_first_update_unclipped/"
+# CREAM's file does not store these; its batches are in this order.
+CREAM_LEARNING_RATE, HARD_EPOCH, NOISY_EPOCH = 2e-4, 10, 15
+CREAM_BATCHES = ("clean0", "clean1", "hard0", "noisy0", "noisy1")
 
 
-class Method:
-    """A method with the weights of a file, its settings, and its batches.
-
-    Args:
-      name: name of the method.
-      arrays: the file.
-      weights: prefixes of the weights of each network.
-      size: number of pairs in a batch.
-      **fields: config fields besides the file's options, by key with `__` for a dot.
-    """
-
-    def __init__(self, name: str, arrays: Arrays, weights: tuple[str, ...], size: int, **fields):
-        self.config = config = defaults.default()
-        config.method, config.train.batch_size = name, size
-        options = {
-            key: float(arrays[f"opt/{option}"])
-            for key, option in OPTIONS.items()
-            if f"opt/{option}" in arrays and not (name == "decl" and option == "tau")
-        }
-        fields = {key.replace("__", "."): value for key, value in fields.items()}
-        config.update_from_flattened_dict({"train.warmup_epochs": 0, **options, **fields})
-        self.weights = [arrays.under(prefix) for prefix in weights]
-        self.model = model_from_state_dict(self.weights[0], dropout=0.0)
-        self.method = make_method(self.model, config)
-        self.step = jax.jit(self.method.step)
-        self.size = size
-
-    def start(self, batch: Batch, pairs: int, epoch: int = 0, step: int = 0) -> base.TrainState:
-        """The state with the file's weights, before any update."""
-        state = initial_state(self.method, jax.random.key(0), batch, pairs)
-        count = self.method.networks
-        singles = [state] if count == 1 else [network(state, n) for n in range(count)]
-        loaded = [
-            each.replace(**jax.tree.map(jnp.asarray, variables_from_state_dict(weights)))
-            for each, weights in zip(singles, self.weights, strict=True)
-        ]
-        whole = loaded[0] if count == 1 else stack_states(loaded)
-        numbers = {"epoch": jnp.int32(epoch), "step": jnp.int32(step), "key": state.key}
-        return whole.replace(**numbers)
-
-    def batch(self, arrays: Arrays, prefix: str, first: int = 0) -> Batch:
-        """The batch at `prefix`; its pairs are numbered from `first`."""
-        images, tokens, lengths = (
-            arrays[f"{prefix}{name}"] for name in ("images", "captions", "lengths")
-        )
-        index = first + np.arange(self.size, dtype=np.int32)
-        regions = np.full(self.size, images.shape[1], np.int32)
-        return Batch(images, regions, tokens, lengths, pair_index=index, image_index=index)
-
-
-def decl_step(arrays: Arrays) -> Errors:
+def decl_step(arrays: Arrays) -> None:
     size = len(arrays["in/0/lengths"])
-    tau, triplet_weight, kl_weight = arrays.numbers("opt/tau", "opt/lambda1", "opt/lambda2")
-    yield "options", abs(kl_weight - evidential.KL_WEIGHT)
-    yield "options", abs(float(arrays["opt/eta"]) - decl.NEGATIVES_PER_STEP)
-    yield "options", abs(float(arrays["opt/mu"]) - decl.FEWEST_NEGATIVES)
-    yield "options", abs(float(arrays["opt/batch_size"]) - size)
+    tau, triplet_weight = arrays.numbers("opt/tau", "opt/lambda1")
+    arrays.check("options", evidential.KL_WEIGHT, "opt/lambda2")
+    arrays.check("options", decl.NEGATIVES_PER_STEP, "opt/eta")
+    arrays.check("options", decl.FEWEST_NEGATIVES, "opt/mu")
+    arrays.check("options", size, "opt/batch_size")
     fields = {"decl__tau": tau, "decl__triplet_weight": triplet_weight}
     method = Method("decl", arrays, ("w0/",), size, **fields)
     batches = [method.batch(arrays, f"in/{n}/", n * size) for n in range(2)]
@@ -94,39 +40,38 @@ def decl_step(arrays: Arrays) -> Errors:
     before = int(arrays["opt/steps_before"])
     start = method.start(batches[0], 2 * size, step=before)
 
+    split = arrays.under("split/")
     score = jax.jit(lambda state, batch: base.evaluate(method.model, state, batch))
     sims = score(start, batches[0])
-    yield "split", difference(sims, arrays["split/sims"])
     tanh = method.model.bounded(sims)
-    yield "split", difference(tanh, arrays["split/tanh"])
     both = evidential.evidence(tanh, tau=tau) + evidential.evidence(tanh, tau=tau).T
-    norm = both / both.sum(axis=1, keepdims=True)
-    yield "split", difference(norm, arrays["split/norm_evidence"])
-    called = evidential.called_matched(tanh, tau=tau)
-    yield (
-        "pairs called otherwise",
-        np.count_nonzero(np.asarray(called) != arrays["split/called_matched"]),
-    )
+    split.check("split", sims, "sims")
+    split.check("split", tanh, "tanh")
+    split.check("split", both / both.sum(axis=1, keepdims=True), "norm_evidence")
+    called = np.asarray(evidential.called_matched(tanh, tau=tau))
+    split.add("pairs called otherwise", np.sum(called != split["called_matched"]))
 
     for part, values in (("warmup", np.ones(2 * size)), ("train", flags)):
         state = replace_pair_values(start, {decl.CALLED_MATCHED: values})
         stored = arrays.under(f"{part}/")
         for n, batch in enumerate(batches):
-            count = decl.negatives(state.step + 1, size)
             theirs = min(int(stored[f"{n}/negatives"]), size - 1)
-            yield "options", abs(min(int(count), size - 1) - theirs)
+            count = min(int(decl.negatives(state.step + 1, size)), size - 1)
+            stored.check("options", count, theirs)
             state, metrics = method.step(state, {"pairs": batch})
-            names = {"loss": "loss", "loss_edl": "loss_evidential", "loss_rdh": "loss_triplet"}
-            yield from _losses(stored, n, {key: metrics[name] for key, name in names.items()})
-            yield from _norm(stored, n, metrics["grad_norm"])
+            stored.check(LOSSES, metrics["loss"], f"{n}/loss")
+            stored.check(LOSSES, metrics["loss_evidential"], f"{n}/loss_edl")
+            stored.check(LOSSES, metrics["loss_triplet"], f"{n}/loss_rdh")
+            _check_norm(stored, n, metrics["grad_norm"])
             if n == 0 and part == "train":
-                yield from _first_gradients(arrays, stored, state, metrics, "w0/")
-    yield from weights_after(arrays.under("train/"), state, noisy=_noisy(arrays, 2))
+                given = stored.under(FIRST_GRADIENTS)
+                method.check_first_gradients(given, state, metrics["grad_norm"])
+    method.check_weights_after(arrays.under("train/"), state, updates=2)
 
 
-def crcl_step(arrays: Arrays) -> Errors:
+def crcl_step(arrays: Arrays) -> None:
     size, warm = len(arrays["in/0/lengths"]), int(arrays["opt/warm_epoch"])
-    yield "options", abs(float(arrays["opt/alpha"]) - complementary.MOMENTUM)
+    arrays.check("options", complementary.MOMENTUM, "opt/alpha")
     fields = {"train__warmup_epochs": warm, "crcl__schedules": ()}
     method = Method("crcl", arrays, ("w0/",), size, **fields)
     batches = [
@@ -142,194 +87,230 @@ def crcl_step(arrays: Arrays) -> Errors:
         stored = arrays.under(f"{part}/")
         for n, batch in enumerate(batches):
             state, metrics = method.step(state, {"pairs": batch})
-            yield from _losses(
-                stored,
-                n,
-                {
-                    "loss": metrics["loss"],
-                    "loss_negative_mean": metrics["loss_negative"],
-                },
-            )
-            yield from _norm(stored, n, metrics["grad_norm"])
-            yield "labels", difference(state.own["pairs"][crcl.LABEL], stored[f"{n}/y_after"])
+            stored.check(LOSSES, metrics["loss"], f"{n}/loss")
+            stored.check(LOSSES, metrics["loss_negative"], f"{n}/loss_negative_mean")
+            _check_norm(stored, n, metrics["grad_norm"])
+            stored.check("labels", state.own["pairs"][crcl.LABEL], f"{n}/y_after")
             if n == 0 and part == "refining":
-                yield from _first_gradients(arrays, stored, state, metrics, "w0/")
-    yield from weights_after(arrays.under("refining/"), state, noisy=_noisy(arrays, 2))
+                given = stored.under(FIRST_GRADIENTS)
+                method.check_first_gradients(given, state, metrics["grad_norm"])
+    method.check_weights_after(arrays.under("refining/"), state, updates=2)
 
 
-def ncr_step(arrays: Arrays) -> Errors:
-    """Network a of two; b stays as it is in the file.
+class _CoTeaching:
+    """Network a of NCR or BiCro; network b stays as it is in the file.
+
+    Attributes:
+      pairs: the labelled and the unlabelled batch of each iteration, as our streams.
+      start: state of both networks before any update.
+    """
+
+    def __init__(self, name: str, arrays: Arrays):
+        size = len(arrays["in/0/labelled_lengths"])
+        fields = {"co_teaching__margins": "code", "co_teaching__mismatched_epoch": 0}
+        self.arrays = arrays
+        self.method = Method(name, arrays, ("w0_A/", "w0_B/"), size, **fields)
+        self.pairs = [
+            {
+                "matched": self.method.batch(arrays, f"in/{n}/labelled_", n * size),
+                "mismatched": self.method.batch(arrays, f"in/{n}/unlabelled_", (2 + n) * size),
+            }
+            for n in range(2)
+        ]
+        self.start = self.method.start(self.pairs[0]["matched"], 4 * size)
+
+    @partial(jax.jit, static_argnums=0)
+    def update(self, state: base.TrainState, batch: Batch, labels):
+        """Return the state and metrics after an update of one network with given labels."""
+        loss = co_teaching.soft_triplet(self.method.config, labels)
+        optimiser = base.model_optimiser(self.method.config)
+        return base.update_on(self.method.model, loss, optimiser, state, batch)
+
+    def check_first_step(self, start: base.TrainState, streams: tuple[str, ...]) -> None:
+        """Compare the updates of network a in one step of both, in their order."""
+        _, metrics = self.method.step(start, both_networks(self.pairs[0]))
+        stored = self.arrays.under("second_half/")
+        for order, stream in enumerate(streams):
+            stored.check(LOSSES, metrics[f"loss_{stream}_a"], f"0/{NAMES[stream]}")
+            _check_norm(stored, order, metrics[f"grad_norm_{stream}_a"])
+
+    def check_updates(
+        self, state: base.TrainState, labels: Mapping[str, Any], part: str, n: int
+    ) -> base.TrainState:
+        """Compare the updates of iteration n, in the order of `labels`; return the new state."""
+        stored = self.arrays.under(f"{part}/")
+        for order, (stream, label) in enumerate(labels.items()):
+            state, metrics = self.update(state, self.pairs[n][stream], label)
+            stored.check(LOSSES, metrics["loss"], f"{n}/{NAMES[stream]}")
+            _check_norm(stored, n * len(labels) + order, metrics["grad_norm"])
+            if n == order == 0 and part == "second_half":
+                given = stored.under(FIRST_GRADIENTS)
+                self.method.check_first_gradients(given, state, metrics["grad_norm"])
+        return state
+
+
+def ncr_step(arrays: Arrays) -> None:
+    """Compare updates of network a.
 
     A later update takes the labels of the file: ours depend, in evaluation mode, on biases that
     train mode cancels, whose values are noise, and a hinge that switches changes the gradient.
     """
-    size = len(arrays["in/0/labelled_lengths"])
-    margin = float(arrays["opt/margin"])
-    fields = {"co_teaching__margins": "code", "co_teaching__mismatched_epoch": 0}
-    method = Method("ncr", arrays, ("w0_A/", "w0_B/"), size, **fields)
-    pairs = _labelled(method, arrays)
+    run = _CoTeaching("ncr", arrays)
+    size, margin = run.method.size, float(arrays["opt/margin"])
     posterior = np.concatenate([arrays[f"in/{n}/prob"][:, 0] for n in range(2)])
     values = {ncr.WEIGHT: np.stack([np.concatenate([posterior, posterior])] * 2)}
-    start = replace_pair_values(method.start(pairs[0]["matched"], 4 * size), values)
+    start = replace_pair_values(run.start, values)
     own, peer = network(start, 0), network(start, 1)
-    predict = jax.jit(lambda state, batch: ncr.predict(method.model, margin, state, batch))
-    update = _update_of(method)
+    predict = jax.jit(lambda state, batch: ncr.predict(run.method.model, margin, state, batch))
 
-    _, metrics = method.step(start, both_networks(pairs[0]))
-    yield from _updates(arrays.under("second_half/"), 0, metrics, ("matched", "mismatched"))
+    run.check_first_step(start, ("matched", "mismatched"))
     for part in ("first_half", "second_half"):
-        state, stored = own, arrays.under(f"{part}/")
-        for n, given in enumerate(pairs):
-            out = stored.under(f"{n}/")
-            predicted = predict(state, given["matched"])
-            yield "predictions", difference(predicted, out["predict_own_labelled"])
+        state = own
+        for n, batches in enumerate(run.pairs):
+            out = arrays.under(f"{part}/{n}/")
+            predicted = predict(state, batches["matched"])
+            out.check("predictions", predicted, "predict_own_labelled")
             label = ncr.clean_labels(arrays[f"in/{n}/prob"][:, 0], predicted, "code")
+            out.check("labels", label, "target_labelled")
             labels = {"matched": out["target_labelled"]}
-            yield "labels", difference(label, labels["matched"])
             if part == "second_half":
-                both = [predict(each, given["mismatched"]) for each in (state, peer)]
-                for name, ours in zip(("own", "peer"), both, strict=True):
-                    theirs = out[f"predict_{name}_unlabelled"]
-                    yield "predictions", difference(ours, theirs)
-                target = out["target_unlabelled"]
-                yield "labels", difference(sum(both)[:, None] / 2, target)
-                labels["mismatched"] = np.broadcast_to(target, (size, size))
-            state = yield from _one_by_one(update, state, given, labels, arrays, part, n)
-    yield from weights_after(arrays.under("second_half/"), state, noisy=_noisy(arrays, 4))
+                both = [predict(each, batches["mismatched"]) for each in (state, peer)]
+                out.check("predictions", both[0], "predict_own_unlabelled")
+                out.check("predictions", both[1], "predict_peer_unlabelled")
+                out.check("labels", sum(both)[:, None] / 2, "target_unlabelled")
+                labels["mismatched"] = np.broadcast_to(out["target_unlabelled"], (size, size))
+            state = run.check_updates(state, labels, part, n)
+    run.method.check_weights_after(arrays.under("second_half/"), state, updates=4)
 
 
-def bicro_step(arrays: Arrays) -> Errors:
-    """Network a of two; b, which gives the labels, stays as it is in the file."""
-    size = len(arrays["in/0/labelled_lengths"])
-    yield "options", abs(float(arrays["opt/warmup_rate"]) - bicro.WARMUP_SHARE)
-    yield "options", abs(float(arrays["opt/noise_tem"]) - consistency.SMALLEST_LABEL)
-    fields = {"co_teaching__margins": "code", "co_teaching__mismatched_epoch": 0}
-    method = Method("bicro", arrays, ("w0_A/", "w0_B/"), size, **fields)
-    pairs = _labelled(method, arrays)
-    start = method.start(pairs[0]["matched"], 4 * size)
-    peer = network(start, 1)
+def bicro_step(arrays: Arrays) -> None:
+    """Compare updates of network a; network b gives the labels."""
+    arrays.check("options", bicro.WARMUP_SHARE, "opt/warmup_rate")
+    arrays.check("options", consistency.SMALLEST_LABEL, "opt/noise_tem")
+    run = _CoTeaching("bicro", arrays)
+    method, peer = run.method, network(run.start, 1)
     labels_of = jax.jit(lambda batches: bicro.labels(method.model, method.config, peer, batches))
-    update = _update_of(method)
 
-    state, stored = start, arrays.under("warmup/")
-    for n, given in enumerate(pairs):
-        state, metrics = method.step(state, both_networks({"warmup": given["matched"]}))
-        yield from _losses(stored, n, {"loss": metrics["loss_a"]})
-        yield from _norm(stored, n, metrics["grad_norm_a"])
-    _, metrics = method.step(start, both_networks(pairs[0]))
-    yield from _updates(arrays.under("second_half/"), 0, metrics, ("mismatched", "matched"))
+    state, stored = run.start, arrays.under("warmup/")
+    for n, batches in enumerate(run.pairs):
+        state, metrics = method.step(state, both_networks({"warmup": batches["matched"]}))
+        stored.check(LOSSES, metrics["loss_a"], f"{n}/loss")
+        _check_norm(stored, n, metrics["grad_norm_a"])
+    run.check_first_step(run.start, ("mismatched", "matched"))
     for part, streams in (("first_half", ("matched",)), ("second_half", ("mismatched", "matched"))):
-        state, stored = network(start, 0), arrays.under(f"{part}/")
-        for n, given in enumerate(pairs):
-            found = labels_of(given)
-            labels = {stream: found[stream] for stream in streams}
+        state, stored = network(run.start, 0), arrays.under(f"{part}/")
+        for n, batches in enumerate(run.pairs):
+            ours = labels_of(batches)
+            labels = {stream: ours[stream] for stream in streams}
             for stream, label in labels.items():
                 name = NAMES[stream].removeprefix("loss_")
-                yield "labels", difference(label[0], stored[f"{n}/y_{name}"])
-            state = yield from _one_by_one(update, state, given, labels, arrays, part, n)
-    yield from weights_after(arrays.under("second_half/"), state, noisy=_noisy(arrays, 4))
+                stored.check("labels", label[0], f"{n}/y_{name}")
+            state = run.check_updates(state, labels, part, n)
+    method.check_weights_after(arrays.under("second_half/"), state, updates=4)
 
 
-def sps_step(arrays: Arrays) -> Errors:
+def sps_step(arrays: Arrays) -> None:
     size = len(arrays["in/lengths"])
     method = Method("sps", arrays, ("w0/", "w0/"), size, loss__tau=0.07, optim__learning_rate=2e-4)
     batch = method.batch(arrays, "in/")
     state, metrics = method.step(method.start(batch, size), both_networks({"strict": batch}))
     for name in ("loss_infonce", "loss_symmetry", "loss_structure"):
         ours = metrics[f"{name.replace('infonce', 'info_nce')}_strict_a"]
-        yield "losses of the steps, relative", both_precisions(ours, arrays, name, relative=True)
-    norm = metrics["grad_norm_a"]
-    error = difference(norm, arrays["grad_norm_before_clip"], relative=True)
-    yield "gradient norms, relative", error
-    single = network(state, 0)
-    gradients = unclipped(single, norm, float(method.config.optim.grad_clip))
-    error = gradient_error(gradients, arrays.under("grad_unclipped/"), arrays.under("w0/"))
-    yield "first gradients / largest", error
-    yield from weights_after(arrays, single, noisy=2 * 2e-4)
+        arrays.check(LOSSES, ours, name)
+    arrays.check(NORMS, metrics["grad_norm_a"], "grad_norm_before_clip")
+    single, given = network(state, 0), arrays.under("grad_unclipped/")
+    method.check_first_gradients(given, single, metrics["grad_norm_a"])
+    method.check_weights_after(arrays, single, updates=1)
 
 
-def _labelled(method: Method, arrays: Arrays) -> list[dict[str, Batch]]:
-    """The labelled and the unlabelled batch of each iteration, as our streams."""
-    size = method.size
-    return [
-        {
-            "matched": method.batch(arrays, f"in/{n}/labelled_", n * size),
-            "mismatched": method.batch(arrays, f"in/{n}/unlabelled_", (2 + n) * size),
-        }
-        for n in range(2)
-    ]
+def cream_step(arrays: Arrays) -> None:
+    """Compare updates of one network; the other stays as it is in the file."""
+    size = len(arrays["in/clean0/lengths"])
+    fields = {
+        "cream__hard_epoch": HARD_EPOCH,
+        "cream__noisy_epoch": NOISY_EPOCH,
+        "loss__tau": 0.07,
+        "optim__learning_rate": CREAM_LEARNING_RATE,
+        "optim__decay_epochs": 100,  # each case starts with a fresh optimiser at the full rate
+    }
+    method = Method("cream", arrays, ("w0_A/", "w0_B/"), size, **fields)
+    batches = {
+        name: method.batch(arrays, f"in/{name}/", n * size) for n, name in enumerate(CREAM_BATCHES)
+    }
+    sizes = dict(zip(cream.SUBSETS, arrays["in/subset_sizes"], strict=True))
+    start = method.start(batches["clean0"], int(sum(sizes.values())), epoch=NOISY_EPOCH + 5)
+    start = replace_pair_values(start, _cream_pair_values(arrays, size, sizes))
+    tau, optimiser = method.config.loss.tau, base.model_optimiser(method.config)
+
+    @jax.jit
+    def labels_of(own, peer, given):
+        return cream.labels_of(method.model, tau, own, peer, given)
+
+    @jax.jit
+    def update(state, batch, labels, cutoff):
+        loss = partial(contrastive.soft_targets, labels=labels, cutoff=cutoff, tau=tau)
+        return base.update_on(method.model, loss, optimiser, state, batch)
+
+    given = {name: batches[f"{name}0"] for name in cream.SUBSETS}
+    _, metrics = method.step(start, both_networks(given))
+    for n, name in enumerate(cream.SUBSETS):
+        losses = LATER_LOSSES if n else LOSSES
+        arrays.check(losses, metrics[f"loss_{name}_a"], f"all/{n}/loss")
+    for case in ("clean_only", "with_hard", "all", "all_mostly_clean"):
+        stored = arrays.under(f"{case}/")
+        own = network(start, int(stored["opt/trained"] == "B"))
+        peer = network(start, int(stored["opt/trained"] != "B"))
+        epoch, n = int(stored["opt/epoch"]), 0
+        for iteration in range(2):
+            # The hard pairs are used up after one step, but still predicted for the cutoff.
+            given = {
+                "clean": batches[f"clean{iteration}"],
+                "hard": batches["hard0"],
+                "noisy": batches[f"noisy{iteration}"],
+            }
+            labels = labels_of(own, peer, given)
+            means = {name: np.mean(label) for name, label in labels.items()}
+            share = float(stored["opt/ratio_clean"])
+            counts = {name: np.float32(size) for name, size in sizes.items()}
+            cutoffs = cream.cutoffs(means, counts, jnp.int32(epoch), HARD_EPOCH)
+            if share > cream.MOSTLY_CLEAN:  # the file's sizes are those of another share
+                cutoffs |= {"clean": 0.0, "hard": 0.0}
+            starts = {"clean": 0, "hard": HARD_EPOCH, "noisy": NOISY_EPOCH}
+            for name in (name for name, first in starts.items() if epoch >= first):
+                if name == "hard" and iteration:
+                    continue
+                stored.check("labels", labels[name], stored[f"{n}/labels"][:, 0])
+                stored.check("cutoffs", cutoffs[name], f"{n}/filter")
+                own, metrics = update(own, given[name], labels[name], cutoffs[name])
+                stored.check(LATER_LOSSES if n else LOSSES, metrics["loss"], f"{n}/loss")
+                _check_norm(stored, n, metrics["grad_norm"])
+                if case == "all" and n == 0:
+                    first = stored.under(FIRST_GRADIENTS)
+                    method.check_first_gradients(first, own, metrics["grad_norm"])
+                n += 1
+        if case == "all":
+            # An entry of this gradient is below the rounding of the others: of all parameters left,
+            # it is the one whose stored noise is the largest.
+            also = ("weight_hh_l0_reverse",)
+            method.check_weights_after(stored, own, updates=5, also=also)
+
+
+def _cream_pair_values(arrays: Arrays, size: int, sizes: dict) -> dict[str, np.ndarray]:
+    """Return posteriors of the labels and subsets of all pairs, for network a and for network b."""
+    posteriors = np.zeros((2, int(sum(sizes.values()))))
+    for n, name in enumerate(CREAM_BATCHES[:3]):
+        probs = [arrays[f"in/{name}/prob_{letter}"][:, 0] for letter in "BA"]  # the peer's
+        if name == "hard0":
+            probs = [sum(probs) / 2] * 2
+        posteriors[:, n * size : (n + 1) * size] = probs
+    subset = np.repeat(np.arange(3), [int(n) for n in sizes.values()])
+    return {cream.WEIGHT: posteriors, cream.SUBSET: np.stack([subset] * 2)}
 
 
 def both_networks(batches: Mapping[str, Batch]) -> dict[str, Batch]:
-    """The same batches for both networks."""
-    return {f"{name}_{letter}": each for name, each in batches.items() for letter in "ab"}
+    """Return the same batches for both networks."""
+    return {f"{name}_{letter}": batch for name, batch in batches.items() for letter in "ab"}
 
 
-def _update_of(method: Method):
-    """An update of one network with given labels, compiled once."""
-    optimiser = base.model_optimiser(method.config)
-
-    @jax.jit
-    def update(state: base.TrainState, batch: Batch, labels):
-        loss = co_teaching.soft_triplet(method.config, labels)
-        return base.update_on(method.model, loss, optimiser, state, batch)
-
-    return update
-
-
-def _one_by_one(
-    update: Callable,
-    state: base.TrainState,
-    batches: Mapping[str, Batch],
-    labels: Mapping[str, Any],
-    arrays: Arrays,
-    part: str,
-    n: int,
-) -> Generator[tuple[str, float], None, base.TrainState]:
-    """The updates of network a in iteration n, in the order of `labels`; returns its new state."""
-    stored = arrays.under(f"{part}/")
-    for order, (stream, label) in enumerate(labels.items()):
-        state, metrics = update(state, batches[stream], label)
-        yield from _losses(stored, n, {NAMES[stream]: metrics["loss"]})
-        yield from _norm(stored, n * len(labels) + order, metrics["grad_norm"])
-        if n == order == 0 and part == "second_half":
-            yield from _first_gradients(arrays, stored, state, metrics, "w0_A/")
-    return state
-
-
-def _losses(stored: Arrays, n: int, ours: Mapping[str, Any]) -> Errors:
-    for name, value in ours.items():
-        error = both_precisions(value, stored, f"{n}/{name}", relative=True)
-        yield "losses of the steps, relative", error
-
-
-def _norm(stored: Arrays, n: int, norm) -> Errors:
-    theirs = stored["grad_norms_before_clip"][n]
-    yield "gradient norms, relative", difference(norm, theirs, relative=True)
-
-
-def _updates(stored: Arrays, n: int, metrics: Mapping, streams: tuple[str, ...]) -> Errors:
-    """Losses and gradient norms of the updates of network a, in their order."""
-    for order, stream in enumerate(streams):
-        yield from _losses(stored, n, {NAMES[stream]: metrics[f"loss_{stream}_a"]})
-        yield from _norm(stored, n * len(streams) + order, metrics[f"grad_norm_{stream}_a"])
-
-
-def unclipped(state: base.TrainState, norm, clip: float):
-    """The gradient of the only update: Adam's first moment is a tenth of the clipped one."""
-    _, adam = state.opt_state
-    scale = 10 * max(1.0, float(norm) / clip)
-    return jax.tree.map(lambda moment: scale * moment, adam.mu)
-
-
-def _first_gradients(arrays, stored, state, metrics, weights: str) -> Errors:
-    clip = float(arrays["opt/grad_clip"])
-    norm = metrics["grad_norm"]
-    given = stored.under("grad_first_update_unclipped/")
-    error = gradient_error(unclipped(state, norm, clip), given, arrays.under(weights))
-    yield "first gradients / largest", error
-
-
-def _noisy(arrays: Arrays, updates: int) -> float:
-    """Twice the way that Adam can go in this many updates."""
-    return 2 * updates * float(arrays["opt/lr"])
+def _check_norm(stored: Arrays, n: int, norm) -> None:
+    stored.check(NORMS, norm, stored["grad_norms_before_clip"][n])

@@ -10,77 +10,62 @@ from l2rm_jax.losses import ranking
 from l2rm_jax.methods.base import Optimiser
 from l2rm_jax.models.de import FRAME_WIDTHS, WORD_WIDTHS, Levels
 from l2rm_jax.published.conversion import gru_from_state_dict, linear_from_state_dict
-from tests.golden.fidelity.arrays import Arrays, Errors, both_precisions, difference, largest
+from tests.golden.fidelity.arrays import Arrays, largest, largest_entry, tree_difference
+from tests.golden.fidelity.newer_heads import one_update
 
 MARGIN, LEARNING_RATE, GRAD_CLIP = 0.2, 1e-4, 2.0
 SIDES = {"vid": ("vid_encoding", "visual_mapping"), "text": ("text_encoding", "text_mapping")}
 
 
-def dual_encoding(arrays: Arrays) -> Errors:
-    weights, out = arrays.under("w/"), arrays.under("out/eval/")
+def dual_encoding(arrays: Arrays) -> None:
+    weights, out, latent = arrays.under("w/"), arrays.under("out/eval/"), arrays.under("hybrid/")
     run = _Run(arrays, weights)
     params, statistics = _params(weights), _statistics(weights)
     whole = run.inputs()
     vectors = run.evaluate(params, statistics, whole)
-    for side, name in (("vid", "vid_emb"), ("text", "cap_emb")):
-        yield "vectors", difference(vectors[side], out[name])
-    yield "similarities", difference(vectors["vid"] @ vectors["text"].T, out["sims"])
-    # In a batch without the longest ones, padding is shorter, and the vectors are others.
-    for side, rows, name in (
-        ("vid", "rows_without_longest", "vid_emb_without_longest"),
-        ("text", "caption_rows_without_longest", "cap_emb_without_longest"),
+    out.check("similarities", vectors["vid"] @ vectors["text"].T, "sims")
+    for side, name, rows in (
+        ("vid", "vid_emb", "rows_without_longest"),
+        ("text", "cap_emb", "caption_rows_without_longest"),
     ):
+        out.check("vectors", vectors[side], name)
+        latent.check("vectors", vectors[side], f"eval/{side}_latent")  # the same layers
+        # In a batch without the longest ones, padding is shorter, and the vectors are others.
         fewer = run.inputs(side, arrays[f"in/{rows}"])
-        found = run.evaluate(params, statistics, {**whole, side: fewer[side]})
-        yield "vectors", difference(found[side], out[name])
-    latent = arrays.under("hybrid/")
-    for side in SIDES:  # the same encoders and mapping
-        yield "vectors", difference(vectors[side], latent[f"eval/{side}_latent"])
+        shorter = run.evaluate(params, statistics, {**whole, side: fewer[side]})
+        out.check("vectors", shorter[side], f"{name}_without_longest")
 
     stored = arrays.under("out/train/")
-    loss_of = run.loss(statistics)
-    grad = jax.jit(jax.value_and_grad(loss_of, (0, 1), has_aux=True))
+    grad = jax.jit(jax.value_and_grad(run.loss(statistics), (0, 1), has_aux=True))
     (_, (vectors, after)), (of_params, of_frames) = grad(params, whole["vid"][0])
     for side, name in (("vid", "vid_emb"), ("text", "cap_emb")):
-        yield "vectors", difference(vectors[side], stored[name])
-        yield "vectors", difference(vectors[side], latent[f"train/{side}_latent"])
+        stored.check("vectors", vectors[side], name)
+        latent.check("vectors", vectors[side], f"train/{side}_latent")
     sims = vectors["vid"] @ vectors["text"].T
-    yield "similarities", difference(sims, stored["sims"])
+    stored.check("similarities", sims, "sims")
     theirs = _statistics(stored.under("bn_after/"))
-    yield "running statistics", largest(jax.tree.leaves(jax.tree.map(difference, after, theirs)))
+    stored.add("running statistics", tree_difference(after, theirs))
     for name, value in _losses(sims).items():
-        yield "losses, relative", both_precisions(value, stored, name, relative=True)
-    value = _losses(sims)["loss_hard"]
-    key = "train/loss_latent"
-    yield "losses, relative", both_precisions(value, latent, key, relative=True)
+        stored.check("losses, relative", value, name)
+    latent.check("losses, relative", _losses(sims)["loss_hard"], "train/loss_latent")
 
     kept = arrays["grad_frames"]
-    error = difference(of_frames[:, : kept.shape[1]], kept, relative=True)
-    yield "gradients / largest", error
+    stored.check("gradients / largest", of_frames[:, : kept.shape[1]], kept)
     theirs = _params(arrays.under("grad/"))
-    scale = largest(np.abs(x).max() for x in jax.tree.leaves(theirs))
-    errors = jax.tree.leaves(jax.tree.map(difference, of_params, theirs))
-    yield "gradients / largest", largest(errors) / scale
-    norm = np.sqrt(sum(np.sum(np.square(x)) for x in jax.tree.leaves(of_params)))
-    error = difference(norm, stored["grad_norm_before_clip"], relative=True)
-    yield "gradient norm, relative", error
+    stored.add("gradients / largest", tree_difference(of_params, theirs, relative=True))
     optimiser = Optimiser(LEARNING_RATE, 50, grad_clip=GRAD_CLIP)
-    epoch = jnp.zeros((), jnp.int32)
-    ours, _ = optimiser.update(of_params, optimiser.init(params), params, epoch)
-    yield "weights after, beyond noise", _beyond(ours, theirs, _params(arrays.under("w_after/")))
-
-
-def _beyond(ours: dict, gradients: dict, theirs: dict) -> float:
-    """Largest difference of the weights whose gradient is more than rounding.
-
-    The bias before a batch normalisation has no gradient, nor has that of a filter that is positive
-    for all of the batch; Adam turns their rounding into steps of the whole rate.
-    """
-    scale = largest(np.abs(x).max() for x in jax.tree.leaves(gradients))
-    errors = jax.tree.map(
-        lambda a, b, g: np.max(np.abs(a - b) * (np.abs(g) > 1e-6 * scale)), ours, theirs, gradients
+    norm, ours = one_update(optimiser, params, of_params)
+    stored.check("gradient norm, relative", norm, "grad_norm_before_clip")
+    # The bias before a batch normalisation has no gradient, nor has the bias of a filter that is
+    # positive for all of the batch; Adam turns their rounding into steps of the whole rate.
+    least = 1e-6 * largest_entry(theirs)
+    beyond = jax.tree.map(
+        lambda a, b, gradient: np.max(np.abs(a - b) * (np.abs(gradient) > least)),
+        ours,
+        _params(arrays.under("w_after/")),
+        theirs,
     )
-    return largest(jax.tree.leaves(errors))
+    stored.add("weights after, beyond noise", largest(jax.tree.leaves(beyond)))
 
 
 class _Run:
@@ -102,7 +87,7 @@ class _Run:
         self.table = weights["text_encoding.embed.weight"]
 
     def inputs(self, only: str = "", rows=slice(None)) -> dict[str, tuple]:
-        """Frames or token ids, mask and first level of each side; of some rows of one of them."""
+        """Return frames or token ids, mask and first level; of one side, only `rows` if given."""
         lengths = {"vid": self.arrays["in/video_lengths"], "text": self.arrays["in/cap_lens"]}
         sequences = {"vid": self.arrays["in/frames"], "text": self.arrays["in/captions"]}
         first = {"vid": self.arrays["in/frame_mean"], "text": self.arrays["in/bow"]}
@@ -114,12 +99,11 @@ class _Run:
             mask = (np.arange(longest) < counts[:, None]).astype(np.float32)
             found[side] = (sequences[side][own][:, :longest], mask, first[side][own])
         if only != "vid":
-            yielded = self.arrays["in/video_mask"]
-            assert (found["vid"][1] == yielded).all()
+            assert (found["vid"][1] == self.arrays["in/video_mask"]).all()
         return found
 
     def vectors(self, params: dict, statistics: dict, inputs: dict, train: bool) -> tuple:
-        """Vectors of each side, and the running statistics after them."""
+        """Return the vectors of each side, and the running statistics after them."""
         found, after = {}, {}
         for side, levels in self.levels.items():
             sequence, mask, first = inputs[side]
@@ -138,7 +122,7 @@ class _Run:
         return self.vectors(params, statistics, inputs, train=False)[0]
 
     def loss(self, statistics: dict):
-        """The hardest triplet loss as a function of the parameters and of the frames."""
+        """Return the hardest triplet loss as a function of the parameters and of the frames."""
         inputs = self.inputs()
 
         def loss_of(params, frames):
@@ -150,7 +134,7 @@ class _Run:
 
 
 def _losses(sims) -> dict:
-    """Their losses: of the hardest negatives and of all, both directions; and their means."""
+    """Return their losses: of the hardest negatives and of all, both directions; and the means."""
     size = len(sims)
     hard = ranking.triplet_hardest(sims, margin=MARGIN)
     whole = size * ranking.triplet_mean(sims, margin=MARGIN)

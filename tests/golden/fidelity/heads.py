@@ -21,21 +21,17 @@ from l2rm_jax.models.layers import masked_mean
 from l2rm_jax.models.omit import OMIT
 from l2rm_jax.models.vse import VSE
 from l2rm_jax.ot.matching import project
-from tests.golden.fidelity.arrays import Arrays, Errors, difference
+from tests.golden.fidelity.arrays import Arrays
 
 FLOOR = 1e-6
 UNNORMALISED = 0.3  # times in/img_scale and in/cap_scale: the norms of the unnormalised case
 DUSTBIN_LAMBDA = 0.05
 
 
-def heads(arrays: Arrays) -> Errors:
-    images, texts = arrays["in/imgs"], arrays["in/caps"]
-    masks = [
-        (np.arange(x.shape[1]) < arrays[f"in/{name}_lens"][:, None]).astype(np.float32)
-        for x, name in ((images, "img"), (texts, "cap"))
-    ]
-    yield from _full_matching(arrays, images, texts, *masks)
-    yield from _dustbins(arrays.under("derived/"), images, texts, *masks)
+def heads(arrays: Arrays) -> None:
+    images, texts, masks = vectors_of(arrays)
+    _check_full_matching(arrays, images, texts, *masks)
+    _check_dustbins(arrays.under("derived/"), images, texts, *masks)
     norms = [np.linalg.norm(x, axis=-1) for x in (images, texts)]
     codes = [
         kind(x * mask[..., None], mask, None, norm * mask)
@@ -45,21 +41,40 @@ def heads(arrays: Arrays) -> Errors:
     ]
     for initial, margins in ((0, "uniform"), (1, "norm")):
         sims = OMIT("naive", margins, 0.5, chunk=4).apply({}, *codes, False)
-        theirs = arrays[f"ot/yokoi{initial}_it3_lamb0.5/sims"]
-        yield "OMIT's head, lambda 0.5", difference(sims, theirs)
-    sims = VSE("mean").apply({}, *codes, False)
-    yield "VSE, mean", difference(sims, arrays["coding/aveEncoders"])
+        arrays.check("OMIT's head, lambda 0.5", sims, f"ot/yokoi{initial}_it3_lamb0.5/sims")
+    arrays.check("VSE, mean", VSE("mean").apply({}, *codes, False), "coding/aveEncoders")
     # SCAN's code treats an image's padding as regions.
     products = region_products(images)
     whole = ImageCode(images, np.ones_like(masks[0]), products=products)
     sims = CAM("naive", chunk=4).apply({}, whole, codes[1], False)
     for theirs in ("coding/T2ICrossAttention", "cam/SCAN"):
-        yield "CAM", difference(sims, arrays[f"{theirs}/MeanPooling"])
+        arrays.check("CAM", sims, f"{theirs}/MeanPooling")
     cosines = region_word_cosines(whole, codes[1])
     alike = word_similarities(cosines, products, whole.mask, masks[1], dustbin=False)
     words = np.where(masks[1] > 0, alike, -1.0)  # their code sets padding to -1
-    yield "CAM", difference(words, arrays["cam/SCAN/word_sims"])
-    yield from _losses(arrays.under("loss/"))
+    arrays.check("CAM", words, "cam/SCAN/word_sims")
+
+    stored = arrays.under("loss/")
+    sims = stored["sims"]
+    losses = {
+        "contrastive_max1_margin0.05": ranking.triplet_hardest(sims, margin=0.05),
+        # Theirs is not divided by the batch.
+        "contrastive_max0_margin0.05": len(sims) * ranking.triplet_mean(sims, margin=0.05),
+        "infonce_t0.01": contrastive.info_nce(sims, tau=0.01),
+    }
+    for name, value in losses.items():
+        stored.check("losses, relative", value, name)
+
+
+def vectors_of(arrays: Arrays) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """Return unit regions and words of the file, zero in the padding, and their masks."""
+    images, texts = arrays["in/imgs"], arrays["in/caps"]
+    counts = arrays.get("in/img_lens", np.full(len(images), images.shape[1]))
+    masks = [
+        (np.arange(x.shape[1]) < n[:, None]).astype(np.float32)
+        for x, n in ((images, counts), (texts, arrays["in/cap_lens"]))
+    ]
+    return images, texts, masks
 
 
 @partial(jax.jit, static_argnames=("epsilon", "iterations"))
@@ -78,7 +93,7 @@ def _as_authors(images, texts, a, b, *, epsilon, iterations):
     return project(start, a, b, iterations=iterations, floor=FLOOR), sims
 
 
-def _full_matching(arrays: Arrays, images, texts, image_mask, text_mask) -> Errors:
+def _check_full_matching(arrays: Arrays, images, texts, image_mask, text_mask) -> None:
     for case in arrays.under("ot/").cases("sims"):
         stored = arrays.under(f"ot/{case}/")
         initial, iterations, epsilon = map(float, re.findall(r"[0-9.]+", case))
@@ -94,15 +109,14 @@ def _full_matching(arrays: Arrays, images, texts, image_mask, text_mask) -> Erro
             return jnp.sum(plan * sims, (-2, -1)), plan
 
         sims, plan = match(v, t)
-        yield "full matching, their floor", difference(sims, stored["sims"])
+        stored.check("full matching, their floor", sims, "sims")
         if "plan" not in stored:
             continue
-        yield "full matching, their floor", difference(plan, stored["plan"])
-        yield "full matching, their floor", difference(sims, stored["sims_split3"])
+        stored.check("full matching, their floor", plan, "plan")
+        stored.check("full matching, their floor", sims, "sims_split3")
         _, pull_back = jax.vjp(lambda v, t: match(v, t)[0], v, t)
         for ours, name in zip(pull_back(stored["grad_weights"]), ("imgs", "caps"), strict=True):
-            theirs = stored[f"grad_{name}"]
-            yield "gradients / largest", difference(ours, theirs, relative=True)
+            stored.check("gradients / largest", ours, f"grad_{name}")
 
 
 def _weights(vectors, mask, by_norm: bool):
@@ -110,7 +124,7 @@ def _weights(vectors, mask, by_norm: bool):
     return weights / weights.sum(1, keepdims=True)
 
 
-def _dustbins(arrays: Arrays, images, texts, image_mask, text_mask) -> Errors:
+def _check_dustbins(arrays: Arrays, images, texts, image_mask, text_mask) -> None:
     """Compare dustbins that are mean vectors, raw (norm0) or of unit length (norm1)."""
     for name, unit in (("dustbin_mean_norm0", False), ("dustbin_mean_norm1", True)):
         extended = []
@@ -123,18 +137,6 @@ def _dustbins(arrays: Arrays, images, texts, image_mask, text_mask) -> Errors:
             extended.append((vectors, _weights(vectors, mask, by_norm=False)))
         (v, a), (t, b) = extended
         plan, sims = _as_authors(v, t, a, b, epsilon=DUSTBIN_LAMBDA, iterations=3)
-        yield "dustbins, derived", difference(plan, arrays[f"{name}/plan"])
+        arrays.check("dustbins, derived", plan, f"{name}/plan")
         local = jnp.sum((plan * sims)[..., 1:, 1:], (-2, -1))
-        yield "dustbins, derived", difference(local, arrays[f"{name}/sims"])
-
-
-def _losses(arrays: Arrays) -> Errors:
-    sims = arrays["sims"]
-    ours = {
-        "contrastive_max1_margin0.05": ranking.triplet_hardest(sims, margin=0.05),
-        # Theirs is not divided by the batch.
-        "contrastive_max0_margin0.05": len(sims) * ranking.triplet_mean(sims, margin=0.05),
-        "infonce_t0.01": contrastive.info_nce(sims, tau=0.01),
-    }
-    for name, value in ours.items():
-        yield "losses, relative", difference(value, arrays[name], relative=True)
+        arrays.check("dustbins, derived", local, f"{name}/sims")

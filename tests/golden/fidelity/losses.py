@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from l2rm_jax.losses import contrastive, ranking, rematching
 from l2rm_jax.losses.complementary import complementary_contrastive
-from tests.golden.fidelity.arrays import Arrays, Errors, both_precisions, difference
+from tests.golden.fidelity.arrays import Arrays
 
 RANKING = {
     "triplet_warmup": ranking.triplet_mean,
@@ -24,7 +24,12 @@ COMPLEMENTARY = {"log": "log", "tan": "tan", "abs": "mae", "exp": "exp", "gce": 
 RCL_MARGIN = 0.2  # the margin of the triplet losses in RCL's file, which does not store it
 
 
-def losses(arrays: Arrays) -> Errors:
+def value_and_gradient(f, *inputs):
+    """Return a loss, and the gradient of its sum with respect to the first input."""
+    return f(*inputs), jax.grad(lambda *x: jnp.sum(f(*x)))(*inputs)
+
+
+def losses(arrays: Arrays) -> None:
     tau, margin = arrays.numbers("in/tau", "in/margin")
     functions = {
         **{name: lambda s, p, f=f: f(s, margin=margin) for name, f in RANKING.items()},
@@ -35,25 +40,24 @@ def losses(arrays: Arrays) -> Errors:
     # One program for all losses of a shape, because compilation takes most of the time.
     @jax.jit
     def square(sims, plan):
-        return {name: (f(sims, plan), _gradient(f)(sims, plan)) for name, f in functions.items()}
+        return {name: value_and_gradient(f, sims, plan) for name, f in functions.items()}
 
     @jax.jit
     def rectangular(sims, plan):
-        return {name: (functions[name](sims, plan), None) for name in REMATCHING}
+        return {name: functions[name](sims, plan) for name in REMATCHING}
 
     for case in arrays.cases("sims"):
         stored = arrays.under(f"{case}/")
         sims, plan = stored["sims"], stored["soft_labels"]
-        ours = square if sims.shape[0] == sims.shape[1] else rectangular
-        for name, (value, gradient) in ours(sims, plan).items():
-            if name in stored:
-                yield "losses, relative", both_precisions(value, stored, name, relative=True)
-            if gradient is not None:
-                theirs = stored[f"{name}_grad_f64"]
-                yield "gradients / largest", difference(gradient, theirs, relative=True)
+        if sims.shape[0] == sims.shape[1]:
+            stored.check_losses(square(sims, plan))
+        else:
+            for name, value in rectangular(sims, plan).items():
+                if name in stored:
+                    stored.check("losses, relative", value, name)
 
 
-def complementary_losses(arrays: Arrays) -> Errors:
+def complementary_losses(arrays: Arrays) -> None:
     tau, q = arrays.numbers("in/tau", "in/q")
 
     def bounded(name):
@@ -82,13 +86,6 @@ def complementary_losses(arrays: Arrays) -> Errors:
 
     for case in arrays.cases("sims"):
         stored = arrays.under(f"{case}/")
-        for name, (value, gradient) in all_negatives(stored["sims"]).items():
-            yield "losses, relative", both_precisions(value, stored, name, relative=True)
-            theirs = stored[f"{name}_grad_f64"]
-            yield "gradients / largest", difference(gradient, theirs, relative=True)
+        stored.check_losses(all_negatives(stored["sims"]))
         for name, value in others(stored["sims"], stored["ratio0.5_mask"] > 0).items():
-            yield "losses, relative", difference(value, stored[name], relative=True)
-
-
-def _gradient(function):
-    return jax.grad(lambda sims, plan: jnp.sum(function(sims, plan)))
+            stored.check("losses, relative", value, name)

@@ -1,4 +1,4 @@
-"""Encoders and heads with the authors' weights and inputs: codes, similarities, gradients."""
+"""Encoders, SGR and SAF with the authors' weights: codes, similarities, gradients, recalls."""
 
 from collections import ChainMap
 from collections.abc import Mapping
@@ -8,8 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2rm_jax.evaluation.recall import recalls
+from l2rm_jax import config as defaults
+from l2rm_jax.evaluation import recall
 from l2rm_jax.losses import ranking
+from l2rm_jax.models import RetrievalModel, make_model
 from l2rm_jax.models.encoders import RegionEncoder, WordEncoder
 from l2rm_jax.published.conversion import (
     linear_from_state_dict,
@@ -20,14 +22,23 @@ from l2rm_jax.published.conversion import (
 from tests.golden.fidelity.arrays import (
     NOISE_MARGIN,
     Arrays,
-    Errors,
-    both_precisions,
     difference,
     largest,
+    largest_entry,
     tree_difference,
 )
 
 MARGIN = 0.2  # the margin of the stored triplet losses
+
+
+def model_of(head: str, weights: Mapping, **fields) -> RetrievalModel:
+    """Return a model with a head, as large as the weights; fields of the config by their key."""
+    vocabulary_size, word_dim = weights["txt_enc.embed.weight"].shape
+    config = defaults.default()
+    sizes = {"model.embed_dim": len(weights["img_enc.fc.weight"]), "model.word_dim": word_dim}
+    model = {"model.head": head, "model.dropout": 0.0}
+    config.update_from_flattened_dict({**sizes, **model, **fields})
+    return make_model(config, vocabulary_size)
 
 
 def inputs_of(arrays: Mapping) -> tuple:
@@ -86,88 +97,73 @@ class TrainMode:
         return self._run(self._inputs, jax.grad(loss)(self.sims))[2]
 
 
-def encoders(arrays: Arrays) -> Errors:
-    weights = arrays.under("w/")
+def encoders(arrays: Arrays) -> None:
+    weights, out = arrays.under("w/"), arrays.under("out/")
     images, tokens, lengths = inputs_of(arrays)
     vocabulary_size, word_dim = weights["txt_enc.embed.weight"].shape
     embed_dim = weights["img_enc.fc.weight"].shape[0]
     mask = (np.arange(tokens.shape[1]) < lengths[:, None]).astype(np.float32)
 
-    params = {"projection": linear_from_state_dict(weights, "img_enc.fc")}
-    for normalise, name in ((True, "out/img_emb"), (False, "out/img_emb_nonorm")):
-        regions = RegionEncoder(embed_dim, normalise).apply({"params": params}, images)
-        yield "regions", difference(regions, arrays[name])
-
-    params = words_from_state_dict(weights)
-    for normalise, name in ((True, "out/cap_emb"), (False, "out/cap_emb_nonorm")):
+    def words(params, normalise=True):
         encoder = WordEncoder(vocabulary_size, word_dim, embed_dim, 0.0, normalise=normalise)
-        words = encoder.apply({"params": params}, tokens, mask, False)
-        yield "words", difference(words, arrays[name])
+        return encoder.apply({"params": params}, tokens, mask, False)
+
+    projection = {"projection": linear_from_state_dict(weights, "img_enc.fc")}
+    params = words_from_state_dict(weights)
+    for normalise, suffix in ((True, ""), (False, "_nonorm")):
+        regions = RegionEncoder(embed_dim, normalise).apply({"params": projection}, images)
+        out.check("regions", regions, f"img_emb{suffix}")
+        out.check("words", words(params, normalise), f"cap_emb{suffix}")
 
     # The one-directional GRU has other weights. With zero weights the reverse direction outputs
     # zeros, so the mean of both is half of the first, and the normalisation removes the half.
     single = arrays.under("uni_w/")
-    params = words_from_state_dict(ChainMap(single, _zero_reverse(single)))
-    encoder = WordEncoder(vocabulary_size, word_dim, embed_dim, 0.0)
-    one_way = encoder.apply({"params": params}, tokens, mask, False)
-    yield "words", difference(one_way, arrays["out/cap_emb_uni"])
+    reverse = {f"{key}_reverse": np.zeros_like(single[key]) for key in single if "cap_rnn" in key}
+    out.check("words", words(words_from_state_dict(ChainMap(single, reverse))), "cap_emb_uni")
 
 
-def _zero_reverse(single: Arrays) -> dict:
-    """Return zero weights for the reverse direction of the GRU."""
-    return {f"{key}_reverse": np.zeros_like(single[key]) for key in single if "cap_rnn" in key}
-
-
-def similarity(arrays: Arrays) -> Errors:
+def similarity(arrays: Arrays) -> None:
     weights, inputs, out = arrays.under("w/"), inputs_of(arrays), arrays.under("out/eval/")
     variables = variables_from_state_dict(weights)
     model = model_from_state_dict(weights, dropout=0.0, chunk=3)
     fresh = jax.eval_shape(model.init, jax.random.key(0), *inputs)
     is_equal = jax.tree.map(jnp.shape, fresh) == jax.tree.map(np.shape, variables)
-    yield "parameter tree", 0.0 if is_equal else np.inf
+    out.add("parameter tree", 0.0 if is_equal else np.inf)
 
     codes = image_code, text_code = encode(model, variables, *inputs)
-    ours = {
-        "img_emb": image_code.regions,
-        "cap_emb": text_code.words,
-        "img_glo": image_code.overall,
-        "cap_glo": text_code.overall,
-    }
-    for name, code in ours.items():
-        yield "codes", difference(code, out[name])
+    out.check("codes", image_code.regions, "img_emb")
+    out.check("codes", text_code.words, "cap_emb")
+    out.check("codes", image_code.overall, "img_glo")
+    out.check("codes", text_code.overall, "cap_glo")
     sims = score(model, variables, *codes)
-    yield "similarities, eval", both_precisions(sims, out, "sims")
-    yield "similarities, eval", difference(np.diag(sims), out["sims_individual"])
-    few = len(out["sims_rect"])
-    some = jax.tree.map(lambda x: x[:few], image_code)
-    sims = score(model, variables, some, text_code)
-    yield "similarities, eval", difference(sims, out["sims_rect"])
-    yield from _training_mode(arrays)
+    out.check("similarities, eval", sims, "sims")
+    out.check("similarities, eval", np.diag(sims), "sims_individual")
+    some = jax.tree.map(lambda x: x[: len(out["sims_rect"])], image_code)
+    out.check("similarities, eval", score(model, variables, some, text_code), "sims_rect")
+    _check_training_mode(arrays)
 
 
-def _training_mode(arrays: Arrays) -> Errors:
+def _check_training_mode(arrays: Arrays) -> None:
     weights, out = arrays.under("w/"), arrays.under("out/train/")
     run = TrainMode(arrays)
     codes = run.collections["intermediates"]
-    yield "codes", difference(codes["encode_images"][0].overall, out["img_glo"])
-    yield "codes", difference(codes["encode_captions"][0].overall, out["cap_glo"])
-    yield "similarities, train", both_precisions(run.sims, out, "sims")
+    out.check("codes", codes["encode_images"][0].overall, "img_glo")
+    out.check("codes", codes["encode_captions"][0].overall, "cap_glo")
+    out.check("similarities, train", run.sims, "sims")
     for after in ("bn_after/", "bn_after_f64/"):
         theirs = variables_from_state_dict(ChainMap(out.under(after), weights))["batch_stats"]
-        yield "running statistics", tree_difference(run.collections["batch_stats"], theirs)
+        out.add("running statistics", tree_difference(run.collections["batch_stats"], theirs))
     loss = partial(ranking.triplet_hardest, margin=MARGIN)
-    error = both_precisions(loss(run.sims), out, "loss_max_violation", relative=True)
-    yield "triplet loss, relative", error
+    out.check("triplet loss, relative", loss(run.sims), "loss_max_violation")
     theirs = variables_from_state_dict(ChainMap(arrays.under("grad/"), weights))["params"]
     # The difference between the authors' float32 and float64 runs. A gradient that is zero by
     # construction consists of nothing else.
     noise = arrays.under("grad_noise/")
     noise = {key: np.broadcast_to(noise.get(key, 0.0), x.shape) for key, x in weights.items()}
     noise = variables_from_state_dict(noise)["params"]
-    scale = largest(np.abs(x).max() for x in jax.tree.leaves(theirs))
-    error = partial(_gradient_difference, scale=scale)
+    error = partial(_gradient_difference, scale=largest_entry(theirs))
     errors = jax.tree.map(error, run.gradients(loss), theirs, noise)
-    yield "gradients, each / its largest", largest(jax.tree.leaves(errors))
+    out.add("gradients, each / its largest", largest(jax.tree.leaves(errors)))
 
 
 def _gradient_difference(ours, theirs, noise, scale: float) -> float:
@@ -183,7 +179,7 @@ def _gradient_difference(ours, theirs, noise, scale: float) -> float:
     """
     rounding = float(np.finfo(np.float32).eps) * scale
     most, noise = float(np.abs(theirs).max()), max(NOISE_MARGIN * float(np.max(noise)), rounding)
-    beyond = max(0.0, difference(ours, theirs) - noise)
+    beyond = difference(ours, theirs) - noise
     return beyond / (most if most > noise else scale)
 
 
@@ -193,13 +189,11 @@ def gradient_error(ours, given: Mapping, weights: Mapping) -> float:
     is_given = {key: np.full(x.shape, key in given) for key, x in weights.items()}
     is_given = jax.tree.leaves(variables_from_state_dict(is_given)["params"])
     leaves = zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), is_given, strict=True)
-    compared = [(a, b) for a, b, k in leaves if np.all(k)]
-    return largest(difference(a, b) for a, b in compared) / largest(
-        np.abs(b).max() for _, b in compared
-    )
+    ours, theirs, _ = zip(*(each for each in leaves if np.all(each[2])), strict=True)
+    return tree_difference(ours, theirs, relative=True)
 
 
-def evaluation(arrays: Arrays) -> Errors:
+def evaluation(arrays: Arrays) -> None:
     inputs = inputs_of(arrays)
     per_image = len(inputs[1]) // len(inputs[0])
     heads, total = ("SGR", "SAF"), 0.0
@@ -208,18 +202,36 @@ def evaluation(arrays: Arrays) -> Errors:
         model = model_from_state_dict(weights, dropout=0.0, chunk=7)
         variables = variables_from_state_dict(weights)
         sims = np.asarray(score(model, variables, *encode(model, variables, *inputs)))
-        yield "similarities", difference(sims, out["sims"])
-        yield "recalls and ranks", recall_difference(sims, per_image, out)
+        out.check("similarities", sims, "sims")
+        _check_recalls(out, sims, per_image)
         total = total + sims
-    mean = total / len(heads)
-    yield "recalls and ranks", recall_difference(mean, per_image, arrays.under("out/SGRAF/"))
+    _check_recalls(arrays.under("out/SGRAF/"), total / len(heads), per_image)
 
 
-def recall_difference(sims, per_image: int, out: Arrays, prefix: str = "") -> float:
-    """Return the largest difference of R@1, R@5, R@10, median and mean rank, both ways."""
-    row = recalls(sims, per_image)
+def metrics(arrays: Arrays) -> None:
+    for case in arrays.cases("sims"):
+        out = arrays.under(f"{case}/")
+        sims = out["sims"]
+        per_image = sims.shape[1] // sims.shape[0]
+        for prefix in ("", "rcsl_"):
+            _check_recalls(out, sims, per_image, prefix)
+        image_of = np.arange(sims.shape[1]) // per_image
+        ranks = {
+            "i2t": recall.text_ranks(sims, per_image),
+            "t2i": recall.image_ranks(sims, per_image),
+        }
+        first = {
+            "i2t": image_of[out["i2t_top1"].astype(int)] == np.arange(len(sims)),
+            "t2i": out["t2i_top1"].astype(int) == image_of,
+        }
+        for way, ours in ranks.items():
+            out.add("ranks that differ", np.sum(ours != out[f"{way}_ranks"]))
+            out.add("ranks that differ", np.sum((ours == 0) != first[way]))
+
+
+def _check_recalls(out: Arrays, sims, per_image: int, prefix: str = "") -> None:
+    """Compare R@1, R@5, R@10, median and mean rank, both ways."""
+    row = recall.recalls(sims, per_image)
     names = ("r1", "r5", "r10", "median", "mean")
-    return largest(
-        difference([row[f"{way}_{name}"] for name in names], out[f"{prefix}{way}"])
-        for way in ("i2t", "t2i")
-    )
+    for way in ("i2t", "t2i"):
+        out.check("recalls and ranks", [row[f"{way}_{name}"] for name in names], f"{prefix}{way}")

@@ -12,29 +12,32 @@ from l2rm_jax import config as defaults
 from l2rm_jax.data.batches import Batch
 from l2rm_jax.losses import semi_paired
 from l2rm_jax.methods import make_method
-from l2rm_jax.models import RetrievalModel, make_model
+from l2rm_jax.models import RetrievalModel
 from l2rm_jax.models.layers import BatchNorm
 from l2rm_jax.published.conversion import linear_from_state_dict, words_from_state_dict
-from tests.golden.fidelity.arrays import Arrays, Errors, difference, largest
+from tests.golden.fidelity.arrays import Arrays, difference, largest
+from tests.golden.fidelity.losses import value_and_gradient
+from tests.golden.fidelity.models import model_of
 
 NORM = ("weight", "bias", "running_mean", "running_var")
 # The defaults of the authors' code.
 LEARNING_RATE, WEIGHT_DECAY, GRAD_CLIP, MARGIN, TAU = 5e-4, 1e-2, 2.0, 0.2, 0.03
 
 
-def rcsl(arrays: Arrays) -> Errors:
-    model, variables = _model(arrays.under("w/"))
+def rcsl(arrays: Arrays) -> None:
+    weights = arrays.under("w/")
+    model, variables = model_of("aggregate", weights), _variables(weights)
     batches = [_batch(arrays, number) for number in (0, 1)]
     for number, batch in enumerate(batches):
         out = arrays.under(f"out/eval/{number}/")
         images, captions, sims = _evaluate(model, variables, batch)
-        yield "embeddings", difference(images, out["img_emb"])
-        yield "embeddings", difference(captions, out["cap_emb"])
-        yield "similarities", difference(sims, out["sims"])
+        out.check("embeddings", images, "img_emb")
+        out.check("embeddings", captions, "cap_emb")
+        out.check("similarities", sims, "sims")
         if number == 0:
-            yield from _regularisation(arrays, images, captions)
-    yield from _losses(arrays.under("loss/"))
-    yield from _step(arrays, model, variables, batches)
+            _check_regularisation(arrays, images, captions)
+    _check_losses(arrays.under("loss/"))
+    _check_step(arrays, model, variables, batches)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -45,7 +48,7 @@ def _evaluate(model: RetrievalModel, variables: dict, batch: Batch) -> tuple:
     return images.overall, texts.overall, sims
 
 
-def _regularisation(arrays: Arrays, images, captions) -> Errors:
+def _check_regularisation(arrays: Arrays, images, captions) -> None:
     out, paired = arrays.under("loss/"), jnp.asarray(arrays["in/labels"] == 1)
     ours = {
         "lalign": semi_paired.alignment(images @ captions.T, paired),
@@ -53,23 +56,21 @@ def _regularisation(arrays: Arrays, images, captions) -> Errors:
         "lunif_cap": semi_paired.uniformity(captions @ captions.T),
     }
     for name, value in ours.items():
-        yield "losses, relative", difference(value, out[name], relative=True)
+        out.check("losses, relative", value, name)
 
 
-def _losses(out: Arrays) -> Errors:
+def _check_losses(out: Arrays) -> None:
     paired = jnp.arange(len(out["sims"])) < out["paired_l"]
     functions = {
         f"robust_mining_tau{tau}": partial(semi_paired.robust_mining, tau=tau)
         for tau in (0.02, 0.03, 0.05)
     }
     functions["contrastive"] = partial(semi_paired.paired_triplet, paired=paired, margin=MARGIN)
-    for name, function in functions.items():
-        value, gradient = jax.value_and_grad(function)(jnp.asarray(out["sims"]))
-        yield "losses, relative", difference(value, out[name], relative=True)
-        yield "gradients / largest", difference(gradient, out[f"{name}_grad"], relative=True)
+    sims = jnp.asarray(out["sims"])
+    out.check_losses({name: value_and_gradient(f, sims) for name, f in functions.items()}, "grad")
 
 
-def _step(arrays: Arrays, model: RetrievalModel, variables: dict, batches: list) -> Errors:
+def _check_step(arrays: Arrays, model: RetrievalModel, variables: dict, batches: list) -> None:
     out = arrays.under("step/")
     labels = arrays["in/labels"] == 1
     rows = np.arange(len(labels), dtype=np.int32)
@@ -93,14 +94,14 @@ def _step(arrays: Arrays, model: RetrievalModel, variables: dict, batches: list)
         "loss_reg": regular,
     }
     for name, value in ours.items():
-        yield "losses of the step, relative", difference(value, out[name], relative=True)
+        out.check("losses of the step, relative", value, name)
 
     # Adam's first moment after one update is a tenth of the clipped gradient.
     _, adam = state.opt_state
     theirs = _stored(out.under("grad_clipped/"), arrays.under("w/"))["params"]
     most = largest(np.nanmax(np.abs(x)) for x in jax.tree.leaves(theirs))
     errors = jax.tree.map(lambda moment, x: _known_difference(10 * moment, x), adam.mu, theirs)
-    yield "gradients of the step / largest", largest(jax.tree.leaves(errors)) / most
+    out.add("gradients of the step / largest", largest(jax.tree.leaves(errors)) / most)
 
     after = _stored(out.under("after/"), arrays.under("w/"))
     ours = {"params": state.params, "batch_stats": state.batch_stats}
@@ -108,8 +109,8 @@ def _step(arrays: Arrays, model: RetrievalModel, variables: dict, batches: list)
     # Batch normalisation follows this bias, so its gradient is noise. Adam turns noise into steps
     # as long as any other.
     noise = errors["params"]["image_encoder"]["hidden"].pop("bias")
-    yield "a bias without gradient, in steps", noise / LEARNING_RATE
-    yield "weights after", largest(jax.tree.leaves(errors))
+    out.add("a bias without gradient, in steps", noise / LEARNING_RATE)
+    out.add("weights after", largest(jax.tree.leaves(errors)))
 
 
 def _count_padding(call, args, kwargs, context):
@@ -133,14 +134,6 @@ def _batch(arrays: Arrays, number: int) -> Batch:
     regions, lengths = (stored[f"{name}_lengths"].astype(int) for name in ("image", "caption"))
     rows = np.arange(len(images))
     return Batch(images, regions, captions, lengths, pair_index=rows, image_index=rows)
-
-
-def _model(weights: Mapping) -> tuple[RetrievalModel, dict]:
-    vocabulary_size, word_dim = weights["txt_enc.embed.weight"].shape
-    config = defaults.default()
-    config.model.head, config.model.dropout = "aggregate", 0.0
-    config.model.embed_dim, config.model.word_dim = len(weights["img_enc.fc.bias"]), word_dim
-    return make_model(config, vocabulary_size), _variables(weights)
 
 
 def _variables(weights: Mapping) -> dict:

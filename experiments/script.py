@@ -1,0 +1,107 @@
+"""Parts that scripts share: flags, errors of the library, and rows of numbers in CSV files."""
+
+import argparse
+import ast
+import csv
+import io
+import platform
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from l2rm_jax.cli.error_lines import error_lines
+from l2rm_jax.data.files import replace_file
+from l2rm_jax.errors import L2RMError
+
+
+def new_parser(description: str | None) -> argparse.ArgumentParser:
+    """Return a parser that shows the description, a script's docstring, as it is written."""
+    return argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawTextHelpFormatter
+    )
+
+
+def values_of(kind: Callable) -> Callable[[str], Sequence]:
+    """Return a function that reads values between commas."""
+    return lambda text: [kind(value) for value in text.split(",")]
+
+
+def add_settings(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Add the flags `--vary KEY=VALUE,VALUE` and `--set KEY=VALUE`, which may be repeated."""
+    forms = {"vary": "KEY=VALUE,VALUE", "set": "KEY=VALUE"}
+    for name in names:
+        parser.add_argument(
+            f"--{name}", action=_Setting, default={}, metavar=forms[name], help="a config field"
+        )
+
+
+class _Setting(argparse.Action):
+    """Collect `KEY=VALUE` as {key: value} and `KEY=VALUE,VALUE` as {key: [values]}."""
+
+    def __call__(self, parser, namespace, text, option_string=None):
+        key, equals, right = text.partition("=")
+        if not equals:
+            parser.error(f"{option_string} {text}: expected {self.metavar}")
+        several = self.dest == "vary"
+        value = [_value(word) for word in right.split(",")] if several else _value(right)
+        setattr(namespace, self.dest, {**getattr(namespace, self.dest), key: value})
+
+
+def _value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return text
+
+
+def start(main_function: Callable[[], None], prepare: bool = True) -> None:
+    """Run the `main` of a script and print an error of the library as the command line does.
+
+    Args:
+      main_function: the `main` to run.
+      prepare: whether to keep freed memory and compiled programs, for the next runs of this process
+        and of later ones. A script that runs no program on a device sets it to False.
+    """
+    if prepare:
+        from l2rm_jax.devices.programs import prepare_process  # it imports JAX
+
+        prepare_process()
+    try:
+        main_function()
+    except L2RMError as error:
+        sys.exit(error_lines(error))
+
+
+def write_rows(
+    path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None
+) -> None:
+    """Write rows as a CSV file, whole or not at all.
+
+    Args:
+      path: the file.
+      rows: values by column; a column that a row lacks is empty, values of others are left out.
+      columns: names of the columns; the first row's by default.
+    """
+    text = io.StringIO(newline="")
+    names = list(rows[0] if columns is None else columns)
+    writer = csv.DictWriter(text, names, restval="", extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    replace_file(path, text.getvalue().encode())
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Return the rows that are there, as texts."""
+    if not path.is_file():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def processor() -> str:
+    """Return the name of the processor, for which Python says just `x86_64` on Linux."""
+    file = Path("/proc/cpuinfo")
+    name = re.search(r"^model name\s*: (.*)$", file.read_text(), re.M) if file.exists() else None
+    return name[1] if name else platform.processor() or platform.machine()

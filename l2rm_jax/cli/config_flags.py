@@ -1,0 +1,194 @@
+"""The config of a command line: the one that it names or that fits its data, with its fields."""
+
+import ast
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from l2rm_jax import config as defaults
+from l2rm_jax.cli import fitting
+from l2rm_jax.cli.mistakes import unknown_field_flag_error, value_error
+from l2rm_jax.cli.parse import KINDS, PREFIX
+from l2rm_jax.config import flat
+from l2rm_jax.data.pretrained import read_kind
+from l2rm_jax.data.record import read_record
+from l2rm_jax.data.stored import has_pixels
+from l2rm_jax.errors import ConfigError
+from l2rm_jax.run.config_file import CONFIG_FILE, load_config, read_config, with_changes
+
+_log = logging.getLogger(__name__)
+
+# Fields by which a user names models of their own, which the recipe's sizes do not fit.
+_MODEL_FIELDS = frozenset(
+    ("method", "model.head", "model.text_encoder", "model.image_encoder", "judgement.detector")
+)
+
+
+def choose_config(
+    name: str | None, values: dict[str, Any], fields: Mapping[str, list[str | None]]
+) -> tuple[ConfigDict, dict[str, Any], bool]:
+    """The config, what the command line changes in it, and whether it is the built-in one.
+
+    Args:
+      name: the value of `--config`; None without one.
+      values: values of the flags; `data` and `pretrained` are taken out.
+      fields: values of the fields as they were written, by name.
+
+    Raises:
+      ConfigError: a field does not exist or has a wrong value, or the config cannot be read.
+    """
+    located = _locate_data(values.pop("data", None))
+    path = located.get("data.path", fields.get("data.path", [None])[-1])
+    encoder = _pretrained_fields(values.pop("pretrained", None), path)
+    named = {**fields, **{key: [text] for key, text in encoder.items()}}
+    base, is_built_in = _base_config(name, values.get("workdir"), named, path)
+    changes = _merge(_field_values(fields, flat(base)), located, "data")
+    changes = _merge(changes, encoder, "pretrained")
+    return with_changes(base, changes), changes, is_built_in
+
+
+def _locate_data(value: str | None) -> dict[str, str]:
+    """The fields that `--data=DIR` or `--data=DIR:SPLIT` sets."""
+    if value is None:
+        return {}
+    if ":" not in value or Path(value).is_dir():
+        return {"data.path": value}
+    directory, _, split = value.rpartition(":")
+    if not (directory and split):
+        raise value_error("--data", value, "DIR or DIR:SPLIT")
+    return {"data.path": directory, "data.test_split": split}
+
+
+def _pretrained_fields(directory: str | None, data: str | None) -> dict[str, str]:
+    """The fields that `--pretrained=DIR` sets: the directory, and what reads captions and images.
+
+    A CLIP or SigLIP reads the images where the data have pictures.
+    """
+    if directory is None:
+        return {}
+    kind = read_kind(directory)
+    fields = {"model.pretrained": directory, "model.text_encoder": kind}
+    if kind != "bert" and data and has_pixels(data):
+        fields["model.image_encoder"] = kind
+    return fields
+
+
+def _merge(fields: dict[str, Any], located: Mapping[str, str], flag: str) -> dict[str, Any]:
+    """The changes of single fields and of a flag, which must not contradict each other."""
+    for key, value in located.items():
+        if fields.get(key, value) != value:
+            raise ConfigError(
+                f"--{flag}: {value}, but --config.{key}={fields[key]}; expected one of the two"
+            )
+    return fields | dict(located)
+
+
+def _base_config(
+    name: str | None,
+    workdirs: str | Sequence[str] | None,
+    fields: Mapping[str, list[str | None]],
+    path: str | None,
+) -> tuple[ConfigDict, bool]:
+    """The config that the fields change, and whether it is the built-in data set for want of one.
+
+    It is the config of `--config`, else that of the (first) run in `--workdir`, else the defaults
+    with the user's data, else the built-in data set.
+    """
+    workdirs = [workdirs] if isinstance(workdirs, str) else workdirs or []
+    runs = [workdir for workdir in workdirs if Path(workdir, CONFIG_FILE).is_file()]
+    plugins = [*_read_tuples(fields.get("plugins", []))]
+    for run in runs:
+        plugins += read_config(run).plugins
+    plugins = tuple(dict.fromkeys(plugins))
+    if name is not None:
+        return load_config(name, plugins), False
+    if runs:
+        return read_config(runs[0]), False
+    base = defaults.default(plugins)
+    if path:
+        base.data.name = os.path.basename(os.path.abspath(path)) or "data"
+        return _with_fit(base, path, fields), False
+    built_in = flat(defaults.get_config())
+    return with_changes(base, {**built_in, "plugins": plugins}), True
+
+
+def _with_fit(base: ConfigDict, path: str, fields: Mapping[str, list[str | None]]) -> ConfigDict:
+    """What fits, if the data were imported; says what that is.
+
+    It is the recipe; or a head and sizes, where the fields name a method or a head.
+    """
+    record = read_record(path)
+    if record is None:
+        return base
+    if _MODEL_FIELDS.isdisjoint(fields):
+        base = with_changes(
+            load_config(fitting.RECIPE, base.plugins), {"data.name": base.data.name}
+        )
+        chosen = {"train.batch_size": fitting.fitting_batch(record, base.train.batch_size)}
+        choice = fitting.RECIPE
+    else:
+        chosen = fitting.fitting_fields(record, _are_in_one_space(fields))
+        choice = f"head {chosen['model.head']}, embed_dim {chosen['model.embed_dim']}"
+    _log.info("%s: %s", path, fitting.describe_fit(record, choice, chosen["train.batch_size"]))
+    return with_changes(base, chosen)
+
+
+def _are_in_one_space(fields: Mapping[str, list[str | None]]) -> bool:
+    """Whether one pretrained model encodes captions and images, and no head is named."""
+    text, image = (fields.get(f"model.{side}_encoder", [""])[-1] for side in ("text", "image"))
+    others = {"model.head", "model.embed_dim", "model.pretrained_images"}
+    return bool(text) and text == image and others.isdisjoint(fields)
+
+
+def _field_values(
+    fields: Mapping[str, list[str | None]], known: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The values of the fields, each of the type of its default.
+
+    The last value of a field counts; those of a tuple are put together.
+    """
+    values = {}
+    for key, texts in fields.items():
+        if key not in known:
+            raise unknown_field_flag_error(key, texts[-1], known)
+        if isinstance(known[key], tuple):
+            values[key] = _read_tuples(texts)
+        else:
+            values[key] = _field_value(f"{PREFIX}{key}", texts[-1], type(known[key]))
+    return values
+
+
+def _field_value(name: str, text: str | None, kind: type) -> Any:
+    if kind is bool and text is None:
+        return True
+    parser, expected = KINDS.get(kind, (None, "a value"))
+    if text is None:
+        raise value_error(name, text, expected)
+    try:
+        return parser.parse(text) if parser else _literal(text)
+    except ValueError:
+        raise value_error(name, text, expected) from None
+
+
+def _read_tuples(texts: Iterable[str | None]) -> tuple:
+    return tuple(item for text in texts for item in _read_tuple(text or ""))
+
+
+def _read_tuple(text: str) -> tuple:
+    """Items with commas between them (`mine.focal,mine.bilinear`), or a tuple as Python has it."""
+    value = _literal(text)
+    if isinstance(value, str):
+        return tuple(filter(None, (item.strip() for item in value.split(","))))
+    return tuple(value) if isinstance(value, tuple | list) else (value,)
+
+
+def _literal(text: str) -> Any:
+    """A value as Python writes it; other text stays text."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return text

@@ -1,0 +1,41 @@
+"""An error or Ctrl-C as the lines that a person sees: what is wrong, then what to try."""
+
+from collections.abc import Sequence
+
+from l2rm_jax.cli.mode import Command, Mode
+from l2rm_jax.cli.words import command_text
+from l2rm_jax.errors import L2RMError
+
+
+def error_lines(
+    error: L2RMError | OSError, command: Command | None = None, modes: Sequence[Mode] = ()
+) -> str:
+    """The line `error: ...` and, if a next step is known, the line `  try: ...`.
+
+    Args:
+      error: the error; one of the system names its file.
+      command: the command that failed; None if it could not be parsed.
+      modes: all modes. Of several problems, training shows the first; the hint is then the command
+        that lists them all.
+    """
+    if not isinstance(error, L2RMError):
+        return f"error: {_system_error(error)}"
+    hint = error.hint
+    if len(error.args) > 1 and command is not None and command.mode.name == "train":
+        [check] = [mode for mode in modes if mode.name == "check"]
+        hint = command_text("check", [flag for flag in command.given if check.takes(flag[0])])
+    return f"error: {error}" + (f"\n  try: {hint}" if hint else "")
+
+
+def interrupted_line(command: Command) -> str:
+    """What Ctrl-C ended, what is kept of it, and the command that continues or begins anew."""
+    again = command_text(command.mode.name, command.given)
+    if not command.mode.kept:
+        return f"stopped by Ctrl-C; nothing was written. Again: {again}"
+    return f"stopped by Ctrl-C; {command.mode.kept.format(out=command['out'])}. Continue: {again}"
+
+
+def _system_error(error: OSError) -> str:
+    if error.filename is None or error.strerror is None:
+        return str(error)
+    return f"{error.filename}: {error.strerror}"

@@ -1,0 +1,80 @@
+"""The errors of a wrong mode, flag or field, each with the nearest right one to try."""
+
+import difflib
+import shlex
+from collections.abc import Iterable, Sequence
+
+from l2rm_jax.cli.mode import Mode
+from l2rm_jax.cli.words import Words, command_text
+from l2rm_jax.config import default, flat, unknown_field_error
+from l2rm_jax.errors import ConfigError
+
+_OF_ALL_MODES = ("help", "version", "mode")
+
+
+def find_mode(given: Words, modes: Sequence[Mode]) -> Mode:
+    """The mode that a command line names; training if it names none.
+
+    Raises:
+      ConfigError: there is no such mode.
+    """
+    for mode in modes:
+        if mode.name == (given.mode or "train"):
+            return mode
+    names = [mode.name for mode in modes]
+    nearest = difflib.get_close_matches(given.mode or "", names, n=1)
+    raise ConfigError(
+        f"{given.mode}: no such mode, expected {', '.join(names[:-1])} or {names[-1]}",
+        hint=command_text(nearest[0], given.flags) if nearest else "l2rm --help",
+    )
+
+
+def unknown_flag_error(name: str, given: Words, mode: Mode, modes: Sequence[Mode]) -> ConfigError:
+    """Error for a flag that the mode does not have.
+
+    The hint is a mode that has the flag, the field that was meant, or the flag with the most
+    similar spelling.
+    """
+    value = dict(given.flags)[name]
+    owners = [other.name for other in modes if other.takes(name)]
+    if owners:
+        return ConfigError(
+            f"--{name}: not a flag of l2rm {mode.name}, expected l2rm {' or '.join(owners)}",
+            hint=command_text(owners[0], given.flags),
+        )
+    message = f"--{name}: no such flag, expected one of those that l2rm {mode.name} --help lists"
+    return ConfigError(message, hint=_nearest(name, value, mode))
+
+
+def unknown_field_flag_error(key: str, value: str | None, known: Iterable[str]) -> ConfigError:
+    """Error for a field that the config does not have."""
+    error = unknown_field_error(key, known)
+    error.hint = _paste(error.hint, value)
+    return error
+
+
+def value_error(flag: str, value: str | None, expected: str) -> ConfigError:
+    """Error for a flag with a value of the wrong kind, or with none."""
+    if not value:
+        return ConfigError(f"{flag}: found no value, expected {expected}")
+    return ConfigError(f"{flag}: found {value!r}, expected {expected}")
+
+
+def missing_flag_error(name: str, mode: Mode) -> ConfigError:
+    """Error for a flag without which a mode cannot run."""
+    return ConfigError(f"--{name}: missing, but l2rm {mode.name} needs it", hint=mode.example)
+
+
+def _nearest(name: str, value: str | None, mode: Mode) -> str:
+    """What to try instead of an unknown flag: a field of this name, or a similar flag."""
+    if mode.flag("config.FIELD"):
+        fields = [key for key in flat(default()) if f".{key}".endswith(f".{name}")]
+        if fields:
+            return _paste(f"config.{min(fields, key=len)}", value)
+    names = [flag.name for flag in mode.flags if flag.name != "config.FIELD"]
+    nearest = difflib.get_close_matches(name, [*names, *_OF_ALL_MODES], n=1)
+    return _paste(nearest[0], value) if nearest else f"l2rm {mode.name} --help"
+
+
+def _paste(name: str, value: str | None) -> str:
+    return shlex.quote(f"--{name}" if value is None else f"--{name}={value}")

@@ -1,0 +1,84 @@
+"""Turn a command line into a `Command`: the mode, the values of its flags, and the config."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from absl import flags as absl_flags
+
+from l2rm_jax.cli.mistakes import (
+    find_mode,
+    unknown_flag_error,
+    value_error,
+)
+from l2rm_jax.cli.mode import FIELD, Command, Flag, Mode
+from l2rm_jax.cli.words import Words, split_words
+from l2rm_jax.errors import ConfigError
+
+PREFIX = "config."
+KINDS: dict[type, tuple[absl_flags.ArgumentParser, str]] = {
+    bool: (absl_flags.BooleanParser(), "true or false"),
+    int: (absl_flags.IntegerParser(), "a whole number"),
+    float: (absl_flags.FloatParser(), "a number"),
+    str: (absl_flags.ArgumentParser(), "text"),
+}
+
+
+def parse(words: Sequence[str], modes: Sequence[Mode]) -> Command:
+    """Parse a command line; reads the config that it names, and imports the config's plug-ins.
+
+    Args:
+      words: the command line without the program's name.
+      modes: all modes; without a mode, the command line means "train".
+
+    Raises:
+      ConfigError: a mode, a flag or a field does not exist or has a wrong value, or the config
+        cannot be read.
+    """
+    given = split_words(words)
+    mode = find_mode(given, modes)
+    texts = _texts(given, mode, modes)
+    values = _flag_values(texts, mode)
+    config_name = values.pop("config", None)
+    fields = {
+        name.removeprefix(PREFIX): text for name, text in texts.items() if name.startswith(PREFIX)
+    }
+    if mode.flag(FIELD.name) is None:
+        return Command(mode, values, None, {}, None, given.flags)
+    from l2rm_jax.cli.config_flags import choose_config  # takes a second to import
+
+    config, changes, is_built_in = choose_config(config_name, values, fields)
+    return Command(mode, values, config, changes, config_name, given.flags, is_built_in)
+
+
+def _texts(given: Words, mode: Mode, modes: Sequence[Mode]) -> dict[str, list[str | None]]:
+    """The values of each flag and field as they were written; each is one that the mode takes."""
+    texts: dict[str, list[str | None]] = {}
+    for name, value in given.flags:
+        if not mode.takes(name):
+            raise unknown_flag_error(name, given, mode, modes)
+        texts.setdefault(name, []).append(value)
+    return texts
+
+
+def _flag_values(texts: Mapping[str, list[str | None]], mode: Mode) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for flag in mode.flags:
+        found = [_flag_value(flag, text) for text in texts.get(flag.name, [])]
+        if len(found) > 1 and not flag.many:
+            raise ConfigError(f"--{flag.name}: found {len(found)}, expected one")
+        if found:
+            values[flag.name] = found if flag.many else found[0]
+    return values
+
+
+def _flag_value(flag: Flag, text: str | None) -> Any:
+    parser, kind = KINDS[flag.kind]
+    expected = flag.value if flag.kind is str else kind
+    if flag.kind is bool and text is None:
+        return True
+    if not text:
+        raise value_error(f"--{flag.name}", text, expected)
+    try:
+        return parser.parse(text)
+    except ValueError:
+        raise value_error(f"--{flag.name}", text, expected) from None

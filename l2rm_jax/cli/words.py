@@ -1,0 +1,80 @@
+"""Split the words of a command line into the mode and the flags."""
+
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from l2rm_jax.errors import ConfigError
+
+Given = tuple[str, str | None]  # name and value of a flag; None where no value was given
+
+
+class Words(NamedTuple):
+    """A command line, split.
+
+    Attributes:
+      mode: the mode that it names; None if it names none.
+      flags: name (without dashes) and value of each flag, in order.
+    """
+
+    mode: str | None
+    flags: tuple[Given, ...]
+
+
+def split_words(words: Sequence[str]) -> Words:
+    """Split a command line, without the program's name.
+
+    The mode is the first word, or the value of `--mode`. A flag is `--name=value`, `--name value`
+    or `--name`; one dash is as good as two.
+
+    Raises:
+      ConfigError: a word is neither, `--mode` has no value, or the mode is named twice and
+        differently.
+    """
+    rest = list(words)
+    mode = rest.pop(0) if rest and _is_mode(rest[0]) else None
+    flags: list[Given] = []
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("-") or not word.strip("-"):
+            raise _stray_word_error(word, mode)
+        name, equals, value = word.lstrip("-").partition("=")
+        if equals:
+            flags.append((name, value))
+        else:
+            flags.append((name, rest.pop(0) if rest and _is_value(rest[0]) else None))
+    for name, value in flags:
+        if name == "mode" and not value:
+            raise ConfigError("--mode: found no value, expected a mode", hint="l2rm --help")
+        if name == "mode" and mode not in (None, value):
+            raise ConfigError(
+                f"--mode={value}: found after the mode {mode}, expected one of the two",
+                hint=f"l2rm {value}",
+            )
+        mode = value if name == "mode" else mode
+    return Words(mode, tuple(flag for flag in flags if flag[0] != "mode"))
+
+
+def command_text(mode: str, flags: Iterable[Given]) -> str:
+    """A command that can be pasted into a shell."""
+    words = [f"--{name}" if value is None else f"--{name}={value}" for name, value in flags]
+    return shlex.join(["l2rm", mode, *words])
+
+
+def _is_mode(word: str) -> bool:
+    return not word.startswith("-") and "=" not in word
+
+
+def _is_value(word: str) -> bool:
+    """Whether the word after a flag is its value; -1 and -1e-3 are values."""
+    return not word.startswith("-") or re.match(r"-[\d.]", word) is not None
+
+
+def _stray_word_error(word: str, mode: str | None) -> ConfigError:
+    if "=" in word:
+        hint = f"--{word}" if word.startswith("config.") else f"--config.{word}"
+    else:
+        name = mode or word.strip("-")
+        hint = f"l2rm {name} --help" if name else "l2rm --help"
+    return ConfigError(f"{word}: not a flag, expected --NAME=VALUE after the mode", hint=hint)

@@ -1,0 +1,233 @@
+"""The captions of a cell, in every form in which JSON, pandas and NumPy write them."""
+
+import ast
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from jaxtyping import Int
+
+from l2rm_jax.importing.column_names import CAPTION_FIELDS, field_of
+from l2rm_jax.importing.columns import text_column
+from l2rm_jax.importing.sources import Part, Source
+
+_BEGINS = r"^\s*(?:[\[{(]|array\()"  # how a list or an object begins, as text
+# What looks like a list even where it cannot be read: quotes follow the bracket, or it closes at
+# the end. Plain text such as "[red] cup" does not.
+_LOOKS_LIKE_LIST = (
+    r"^\s*(?:[\[(]\s*(?:['\"{\[]|None\b|null\b|nan\b|np\.)|\{\s*['\"]|array\("
+    r"|\[[^\]]*\]\s*$|\{[^}]*\}\s*$)"
+)
+_STRING = re.compile(r"""[uUbB]?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""", re.DOTALL)
+_NOTHING = re.compile(r"None\b|null\b|NULL\b|nan\b|NaN\b|NaT\b|<NA>|NA\b")
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|True\b|False\b|true\b|false\b")
+_CALL = re.compile(r"[\w.]+\(")  # NumPy's array(, list(, np.str_(
+_SETTING = re.compile(r"\w+=[^,()]*")  # NumPy's dtype=object
+_CLOSING = {"[": "]", "(": ")", "{": "}"}
+
+
+class UnreadableError(ValueError):
+    """A cell looks like a list of captions and cannot be read; the message says why."""
+
+
+class Captions(NamedTuple):
+    """All captions of a source.
+
+    Attributes:
+      text: the captions; null where a cell is empty.
+      row: place of each caption's row; those of a row follow each other.
+      unreadable: why cells could not be read, by the place of the caption that stands for each.
+    """
+
+    text: pa.Array
+    row: Int[np.ndarray, " captions"]
+    unreadable: dict[int, str]
+
+
+def read_captions(source: Source, columns: Sequence[str]) -> Captions:
+    """Read the captions of one or several columns; without any, each row has an empty one."""
+    if not columns:
+        rows = sum(len(part.table) for part in source.parts)
+        return Captions(pa.array([""] * rows, pa.large_string()), np.arange(rows), {})
+    texts, rows, unreadable, start = [], [], {}, 0
+    for part in source.parts:
+        cells = [_column_captions(part, name) for name in columns]
+        text = joined([each.text for each in cells])
+        row = np.concatenate([each.row for each in cells])
+        firsts = np.cumsum([0, *(len(each.text) for each in cells)])
+        reasons = {
+            int(first) + place: reason
+            for first, each in zip(firsts, cells, strict=False)
+            for place, reason in each.unreadable.items()
+        }
+        if len(cells) > 1:
+            order = np.argsort(row, kind="stable")
+            text, row = text.take(pa.array(order)), row[order]
+            place_of = np.argsort(order)
+            reasons = {int(place_of[place]): reason for place, reason in reasons.items()}
+        before = sum(map(len, texts))
+        unreadable |= {before + place: reason for place, reason in reasons.items()}
+        texts.append(text)
+        rows.append(start + row)
+        start += len(part.table)
+    return Captions(joined(texts), np.concatenate(rows), unreadable)
+
+
+def joined(arrays: Sequence[pa.Array]) -> pa.Array:
+    """The arrays one after the other; a single one is not copied."""
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+def _column_captions(part: Part, name: str) -> Captions:
+    """The captions of a column. Cells are read one by one only where one may be no plain text."""
+    column = part.table[name] if name in part.table.column_names else None
+    if column is not None and pa.types.is_nested(column.type):
+        values = column.to_pylist()
+        return _flat([[] if value is None else _read_or_reason(value, True) for value in values])
+    text = text_column(part, name)
+    may_be_list = pc.fill_null(pc.match_substring_regex(text, _BEGINS), False)
+    if not pc.any(may_be_list).as_py():
+        return Captions(text, np.arange(len(text)), {})
+    # Where most cells look like lists, one that cannot be read is an error, and no caption.
+    look_so = pc.match_substring_regex(text, _LOOKS_LIKE_LIST)
+    are_lists = 2 * (pc.sum(look_so).as_py() or 0) > len(text) - text.null_count
+    marks = may_be_list.to_pylist()
+    return _flat(
+        [
+            _read_or_reason(cell, are_lists) if marked else [cell]
+            for cell, marked in zip(text.to_pylist(), marks, strict=True)
+        ]
+    )
+
+
+def _read_or_reason(value: Any, are_lists: bool) -> list[str | None] | UnreadableError:
+    try:
+        return captions_of(value)
+    except UnreadableError as error:
+        return error if are_lists or not isinstance(value, str) else [value]
+
+
+def _flat(cells: Sequence[list[str | None] | UnreadableError]) -> Captions:
+    lengths = [1 if isinstance(cell, UnreadableError) else len(cell) for cell in cells]
+    rows = np.repeat(np.arange(len(cells)), lengths)
+    texts: list[str | None] = []
+    unreadable: dict[int, str] = {}
+    for cell in cells:
+        if isinstance(cell, UnreadableError):
+            unreadable[len(texts)] = str(cell)
+            texts.append(None)
+        else:
+            texts += cell
+    return Captions(pa.array(texts, pa.large_string()), rows, unreadable)
+
+
+def captions_of(value: Any) -> list[str | None]:
+    """The captions of a cell.
+
+    Args:
+      value: text, which may be a list or an object as JSON, Python or NumPy write it; a list; an
+        object with a field such as `raw`, `caption` or `text`; a number; or nothing.
+
+    Returns:
+      The captions. Nulls in a list are left out; an empty cell has one caption, which is None.
+
+    Raises:
+      UnreadableError: a list or an object that holds no captions, or that is damaged.
+    """
+    if isinstance(value, str):
+        return captions_of(parse_list(value)) if re.match(_BEGINS, value) else [value]
+    if isinstance(value, list | tuple | set):
+        return [text for each in value for text in _captions_of_item(each)]
+    if isinstance(value, dict):
+        name = field_of(value, CAPTION_FIELDS)
+        if name is None:
+            raise UnreadableError(
+                f"an object with {', '.join(map(str, value)) or 'no field'}, expected raw, caption "
+                "or text"
+            )
+        return captions_of(value[name])
+    return [None if value is None or value != value else _as_text(value)]
+
+
+def _captions_of_item(item: Any) -> list[str]:
+    """The captions of an element of a list; text is taken as it is."""
+    if item is None or item != item:
+        return []
+    if isinstance(item, str | bytes):
+        return [_as_text(item)]
+    if isinstance(item, dict):
+        return [text for text in captions_of(item) if text is not None]
+    raise UnreadableError(f"a list with a {type(item).__name__}, expected captions")
+
+
+def _as_text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def parse_list(text: str) -> Any:
+    """Parse a list or an object that JSON, Python or NumPy wrote as text.
+
+    Raises:
+      UnreadableError: it is damaged, or of another kind.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        value, end = _value(text, _skip(text, 0))
+    except (RecursionError, SyntaxError, IndexError):
+        raise UnreadableError("brackets that do not close") from None
+    if _skip(text, end) != len(text):
+        raise UnreadableError(f"{text[end : end + 20]!r} after the end of a list")
+    if isinstance(value, tuple) and len(value) == 1 and "," not in text[-3:]:
+        raise UnreadableError("text in parentheses")  # ("so") is no list in Python either
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _skip(text: str, at: int, also: str = "") -> int:
+    while at < len(text) and (text[at].isspace() or text[at] in also):
+        at += 1
+    return at
+
+
+def _value(text: str, at: int) -> tuple[Any, int]:
+    """The value that begins at a place, and where it ends."""
+    if match := _STRING.match(text, at):
+        value = ast.literal_eval(match[0].replace("\r", "\\r").replace("\n", "\\n"))
+        return _as_text(value), match.end()
+    if match := _NOTHING.match(text, at):
+        return None, match.end()
+    if match := _NUMBER.match(text, at):
+        return 0.0, match.end()  # a number is no caption, whichever it is
+    if match := _CALL.match(text, at):
+        inner, end = _items(text, match.end(), ")", is_call=True)
+        return (inner[0] if inner else []), end
+    if text[at] in _CLOSING:
+        items, end = _items(text, at + 1, _CLOSING[text[at]])
+        return (tuple(items) if text[at] == "(" else items), end
+    raise UnreadableError(f"{text[at : at + 20]!r}, expected text in quotes")
+
+
+def _items(text: str, at: int, closing: str, is_call: bool = False) -> tuple[Any, int]:
+    """The elements up to a bracket, divided by commas or, as NumPy does, by spaces; or an object.
+
+    Settings of a call, such as `dtype=object`, are left out.
+    """
+    items: list[Any] = []
+    fields: dict[Any, Any] = {}
+    while text[at := _skip(text, at, ",")] != closing:
+        if is_call and (match := _SETTING.match(text, at)):
+            at = match.end()
+            continue
+        value, at = _value(text, at)
+        after = _skip(text, at)
+        if closing == "}" and text[after] == ":":
+            fields[value], at = _value(text, _skip(text, after + 1))
+        else:
+            items.append(value)
+    return fields or items, at + 1

@@ -1,0 +1,280 @@
+"""Copy the samples that an audit keeps to new archives, byte by byte.
+
+A sample of a `.tar` file stays if one of its pairs is kept, with all its members and in its place.
+Samples that the import rejected are left out; those of dev and test stay.
+"""
+
+import hashlib
+import json
+import logging
+import shutil
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+
+from l2rm_jax.console import progress_bar
+from l2rm_jax.data.files import (
+    check_new,
+    claim_work,
+    file_states,
+    locked_directory,
+    new_file,
+    open_array,
+    remove_unfinished,
+    replace_file,
+)
+from l2rm_jax.data.ids import read_image_ids
+from l2rm_jax.data.parquet_vectors import open_parquet
+from l2rm_jax.data.record import DATASET_FILE, read_record, read_shards_record
+from l2rm_jax.data.shards import images_of_rows, metadata_files, read_columns
+from l2rm_jax.errors import DataError, first_line
+from l2rm_jax.executors import LOCAL, Executor
+from l2rm_jax.importing.samples import divide_samples
+from l2rm_jax.importing.sources import find_files
+from l2rm_jax.importing.splits import rows_of_splits
+from l2rm_jax.version import __version__
+
+_log = logging.getLogger(__name__)
+
+KEPT, IDS = "kept.npy", "kept_ids.txt"  # of an audit
+_WORK, _IDENTITY = "work", "keep.json"
+_EXPECTED = "what l2rm import made of .tar files"
+_BLOCK = 1 << 20  # bytes that are copied at once
+Rows = Int[np.ndarray, " rows"]
+
+
+def filter_samples(
+    data: str | Path, audit: str | Path, out: str | Path, executor: Executor = LOCAL
+) -> dict[str, int]:
+    """Write archives of the samples that an audit keeps; work that was stopped goes on.
+
+    Args:
+      data: shards or a directory that `l2rm import` made of `.tar` files.
+      audit: what `l2rm audit` wrote of them.
+      out: the new directory, with an archive for each of the source that has samples to keep.
+      executor: copies the archives.
+
+    Returns:
+      Number of samples `read`, `written` and `left_out`, and of `archives` that were written.
+
+    Raises:
+      DataError: the audit is not of these data, or the archives are not those that were imported.
+      ConfigError: the directory exists already, or other work for it is in progress.
+    """
+    data, audit, out = Path(data), Path(audit), Path(out)
+    check_new(out, "directory")
+    base, files, wanted = _samples_to_keep(data, audit, executor)
+    partial = out.with_name(f"{out.name}.partial")
+    work = partial / _WORK
+    work.mkdir(parents=True, exist_ok=True)
+    with locked_directory(partial, "copies into"):
+        identity = _identity(files, wanted)
+        claim_work(work / _IDENTITY, identity, "copy")
+        calls = (
+            (
+                str(file),
+                rows,
+                str(partial / file.relative_to(base)),
+                str(work / f"{number:05}.json"),
+            )
+            for number, (file, rows) in enumerate(zip(files, wanted, strict=True))
+        )
+        counts = dict.fromkeys(("read", "written", "left_out", "archives"), 0)
+        with progress_bar(len(files), "copying", unit="archives") as bar:
+            for one in executor.map(keep_of_archive, calls):
+                counts = {name: counts[name] + one[name] for name in counts}
+                bar.update(1)
+        shutil.rmtree(work)
+        remove_unfinished(partial)
+        check_new(out, "directory")  # again, as the work may have taken hours
+        partial.rename(out)
+    return counts
+
+
+def describe_filtered(counts: dict[str, int], out: Path) -> str:
+    """What was copied, as lines of text."""
+    return (
+        f"{out}: {counts['archives']:,} archives\n"
+        f"samples: {counts['read']:,} read = {counts['written']:,} written + "
+        f"{counts['left_out']:,} left out"
+    )
+
+
+def keep_of_archive(source: str, rows: Rows, out: str, done: str) -> dict[str, int]:
+    """Copy some samples of an archive, unless that is done; returns how many.
+
+    Args:
+      source: the archive.
+      rows: numbers of the samples that stay, from 1, ascending; without any, nothing is written.
+      out: the new archive.
+      done: file that says that it is complete.
+    """
+    note = Path(done)
+    if note.exists():
+        return json.loads(note.read_bytes())
+    members, end = _members(Path(source))
+    keys, numbers, _ = divide_samples([each.name for each in members if each.isfile()])
+    if len(rows) and rows[-1] > len(keys):
+        raise DataError(
+            f"{source}: found {len(keys):,} samples, expected at least {rows[-1]:,}, as it had "
+            "when it was imported"
+        )
+    is_kept = np.isin(np.arange(len(keys)), rows - 1)
+    sample = iter(numbers)
+    stays = [not member.isfile() or is_kept[next(sample)] for member in members]
+    if len(rows):
+        starts = [0, *(member.offset for member in members), end]  # global headers come first
+        _copy_parts(Path(source), Path(out), starts, [True, *stays])
+    read, written = len(keys), len(rows)
+    counts = {"read": read, "written": written, "left_out": read - written}
+    counts["archives"] = int(written > 0)
+    replace_file(note, json.dumps(counts).encode())
+    return counts
+
+
+def count_samples(source: str) -> int:
+    """Number of samples of an archive."""
+    members, _ = _members(Path(source))
+    return len(divide_samples([each.name for each in members if each.isfile()])[0])
+
+
+def _members(source: Path) -> tuple[list[tarfile.TarInfo], int]:
+    """The members of an archive, and where the last one ends."""
+    try:
+        with tarfile.open(source, "r:") as archive:
+            members = archive.getmembers()
+            return members, archive.offset
+    except tarfile.TarError as error:
+        raise DataError(f"{source}: cannot be read ({first_line(error)})") from error
+
+
+def _copy_parts(source: Path, out: Path, starts: Sequence[int], stays: Sequence[bool]) -> None:
+    """Copy the parts of an archive that stay; each ends where the next one starts."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.unlink(missing_ok=True)  # complete, but stopped before that was noted
+    with new_file(out) as unfinished, source.open("rb") as read, unfinished.open("wb") as write:
+        for start, end, is_kept in zip(starts, starts[1:], stays, strict=False):
+            if is_kept:
+                read.seek(start)
+                for place in range(start, end, _BLOCK):
+                    write.write(read.read(min(_BLOCK, end - place)))
+        end = 2 * tarfile.BLOCKSIZE  # of zeros
+        write.write(bytes(end + -(write.tell() + end) % tarfile.RECORDSIZE))
+
+
+class _Wanted(NamedTuple):
+    """Archives, and which of their samples are to be kept.
+
+    Attributes:
+      base: directory that their names start from in the copy.
+      files: the archives.
+      rows: for each, the numbers of its samples, from 1, ascending.
+    """
+
+    base: Path
+    files: list[Path]
+    rows: list[Rows]
+
+
+def _samples_to_keep(data: Path, audit: Path, executor: Executor) -> _Wanted:
+    of_shards, record = read_shards_record(data), read_record(data)
+    kept = np.asarray(open_array(audit / KEPT))
+    if of_shards:
+        columns = read_columns(metadata_files(data), with_captions=False)
+        ids, image, _ = images_of_rows(columns, len(next(iter(columns.values()))))
+        _check_audit(audit, data, kept, ids, image)
+        return _of_shards(data, kept)
+    if record is None:
+        raise DataError(f"{data}: no {DATASET_FILE}, expected {_EXPECTED}")
+    image = np.asarray(open_array(data / "train_pairs.npy"))
+    ids = read_image_ids(data, "train", int(image[-1]) + 1)
+    _check_audit(audit, data, kept, ids, image)
+    rows = rows_of_splits(data)
+    stays = np.unique(np.concatenate([rows.pop("train")[kept], *rows.values()]))
+    source = record["source"]
+    if source["kind"] == "shards":
+        return _of_shards(Path(source["path"]), stays - 1)
+    base, files = _archives(source["path"])
+    counts = list(executor.map(count_samples, ((str(file),) for file in files)))
+    if sum(counts) != record["rows"]["read"]:
+        raise DataError(
+            f"{source['path']}: found {sum(counts):,} samples, expected "
+            f"{record['rows']['read']:,}, as when they were imported"
+        )
+    return _Wanted(base, files, _divided(stays, counts))
+
+
+def _check_audit(
+    audit: Path, data: Path, kept: Rows, ids: Sequence[str], image: Int[np.ndarray, " pairs"]
+) -> None:
+    """Check that an audit is of these data, by the number and the names of its pairs."""
+    report = json.loads((audit / "report.json").read_bytes())
+    if report["truth"] is not None:
+        raise DataError(
+            f"{audit}: found pairs that were mismatched on purpose, expected the data's"
+        )
+    if report["cannot_tell"]:
+        _log.warning(
+            "%s cannot tell which pairs are mismatched: samples that fit may be left out", audit
+        )
+    names = (audit / IDS).read_bytes() if (audit / IDS).exists() else b""
+    expected = "".join(f"{ids[row]}\n" for row in image[kept]).encode("utf-8", "replace")
+    if report["inputs"]["pairs"] != len(image) or names != expected:
+        raise DataError(
+            f"{audit}: found an audit of {report['inputs']['name']}, with "
+            f"{report['inputs']['pairs']:,} pairs, expected one of the {len(image):,} of {data}"
+        )
+
+
+def _archives(source: str) -> tuple[Path, list[Path]]:
+    """The archives of a source, and the directory that their names start from."""
+    path = Path(source)
+    kind, files = find_files(path)
+    if kind != "webdataset":
+        raise DataError(f"{path}: found a source of the kind {kind}, expected .tar files")
+    return path if path.is_dir() else files[0].parent, files
+
+
+def _of_shards(shards: Path, rows: Rows) -> _Wanted:
+    """The samples of some rows of shards, which say where each of them was read."""
+    record = read_shards_record(shards)
+    if record is None:
+        raise DataError(f"{shards}: no {DATASET_FILE} of shards, expected {_EXPECTED}")
+    base, files = _archives(record["source"]["path"])
+    size = sum(file.stat().st_size for file in files)
+    if len(files) != record["shards"] or size != record["source"]["bytes"]:
+        raise DataError(
+            f"{record['source']['path']}: found {len(files):,} archives of {size:,} bytes, "
+            f"expected {record['shards']:,} of {record['source']['bytes']:,}, as when they were "
+            "imported"
+        )
+    tables = [open_parquet(file) for file in metadata_files(shards)]
+    places = _divided(rows + 1, [table.metadata.num_rows for table in tables])
+    wanted = [
+        np.unique(table.read(["row"])["row"].to_numpy()[own - 1])
+        for table, own in zip(tables, places, strict=True)
+    ]
+    return _Wanted(base, files, wanted)
+
+
+def _divided(rows: Rows, counts: Sequence[int]) -> list[Rows]:
+    """Numbers from 1 over several files as numbers from 1 in each of them."""
+    ends = np.cumsum(counts)
+    parts = np.split(rows, np.searchsorted(rows, ends[:-1], side="right"))
+    return [part - (end - count) for part, end, count in zip(parts, ends, counts, strict=True)]
+
+
+def _identity(files: Sequence[Path], wanted: Sequence[Rows]) -> dict[str, Any]:
+    """All that the copy depends on: work in progress goes on only if it is equal."""
+    samples = hashlib.blake2b(digest_size=16)
+    for rows in wanted:
+        samples.update(f"{len(rows)} ".encode() + rows.astype(np.int64).tobytes())
+    return {
+        "l2rm_jax": __version__,
+        "files": file_states(files),
+        "samples": samples.hexdigest(),
+    }

@@ -1,0 +1,308 @@
+"""Import file by file: each file of the source becomes a shard of vectors, wherever it is encoded.
+
+The layout is that of clip-retrieval, which `l2rm audit` reads (`data/shards.py`). A shard that is
+done is never computed again; one that was stopped goes on where its import was.
+"""
+
+import contextlib
+import csv
+import io
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+
+from l2rm_jax.console import progress_bar
+from l2rm_jax.data.captions import read_captions
+from l2rm_jax.data.encoders.encoder import Encoder
+from l2rm_jax.data.files import (
+    claim_work,
+    file_states,
+    locked_directory,
+    remove_unfinished,
+    replace_array,
+    replace_file,
+)
+from l2rm_jax.data.ids import read_image_ids
+from l2rm_jax.data.record import DATASET_FILE
+from l2rm_jax.data.shards import DIGEST
+from l2rm_jax.errors import ConfigError, DataError, named_errors
+from l2rm_jax.executors import LOCAL, SINGLE, Executor, Share
+from l2rm_jax.importing.importer import IDENTITY, WHAT, WORK, import_data
+from l2rm_jax.importing.rejected import FILE as REJECTED
+from l2rm_jax.importing.request import Request
+from l2rm_jax.importing.sources import find_files
+from l2rm_jax.version import __version__
+
+SPLIT = "train"  # a shard has no splits
+_NAMED = 5  # missing files that are named
+LoadEncoder = Callable[[str, str | None], Encoder]
+
+
+def import_sharded(
+    request: Request, load_encoder: LoadEncoder, executor: Executor = LOCAL, share: Share = SINGLE
+) -> dict[str, Any] | None:
+    """Import each file of the source as a shard; an import that was stopped is continued.
+
+    Several processes may each import a share of the files. The one that finds all shards done adds
+    them up and gives the directory its name.
+
+    Args:
+      request: what to import. Its source has several files.
+      load_encoder: loads an encoder by its name and what tokens to take of it; a function of a
+        module, as other processes call it, too.
+      executor: computes the shards.
+      share: which of them.
+
+    Returns:
+      The content of `dataset.json`: rows and rejections of all shards, added up; None if shards are
+      missing, or another process is at work.
+
+    Raises:
+      DataError: a file cannot be read, or too many rows are rejected.
+      ConfigError: flags contradict each other or the source, or another import is in progress.
+    """
+    request.check()
+    if request.has_shards:
+        raise ConfigError(f"--per_file: {request.source} has vectors in shards already")
+    _, files = find_files(Path(request.source))
+    _check(request, files)
+    out, is_shared = request.partial, share.count > 1
+    (out / WORK).mkdir(parents=True, exist_ok=True)
+    with locked_directory(out, "imports into", share=share.number if is_shared else None):
+        identity = _identity(request, files)
+        claim_work(out / WORK / IDENTITY, identity, WHAT)
+        own = range(share.number - 1, len(files), share.count)
+        calls = ((number, str(files[number]), request, load_encoder) for number in own)
+        with progress_bar(len(own), "importing", unit="files") as bar:
+            for _ in executor.map(import_file, calls, on_gpu=True):
+                bar.update(1)
+        if not is_shared:
+            return _close(request, files)
+    return _close_if_last(request, files)
+
+
+def import_file(
+    number: int, source: str, request: Request, load_encoder: LoadEncoder
+) -> dict[str, Any]:
+    """Import one file of a source as a shard, unless that is done; returns what is known of it."""
+    out, done = request.partial, _done(request, number)
+    if done.exists():
+        return json.loads(done.read_bytes())
+    place = out / WORK / f"{number:05}"
+    place.mkdir(exist_ok=True)
+    with locked_directory(place, "imports into"):
+        own = replace(
+            request, source=source, out=place / "imported", split="1,0,0", max_rejected=1.0
+        )
+        own = replace(own, pictures=request.pictures or str(_base(request.source, source)))
+        if not own.out.exists():
+            with named_errors(source):
+                import_data(
+                    own, lambda each: _encoder(load_encoder, each.encoder, each.tokens or None)
+                )
+        record = json.loads((own.out / DATASET_FILE).read_bytes())
+        _write_shard(own.out, out, number, source)
+        replace_file(done, json.dumps(record).encode())
+        shutil.rmtree(place)
+    return record
+
+
+def _done(request: Request, number: int) -> Path:
+    """The file that says that a shard is complete, and what is known of it."""
+    return request.partial / WORK / f"{number:05}.json"
+
+
+def _missing(request: Request, files: Sequence[Path]) -> list[Path]:
+    """The files whose shards are not complete."""
+    return [file for number, file in enumerate(files) if not _done(request, number).exists()]
+
+
+def _close_if_last(request: Request, files: Sequence[Path]) -> dict[str, Any] | None:
+    """Close the directory, unless shards are missing or another process is at work."""
+    if _missing(request, files):
+        return None
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(locked_directory(request.partial, "imports into"))
+        except (ConfigError, FileNotFoundError):  # at work, or it has closed the directory
+            return None
+        return _close(request, files) if request.partial.exists() else None
+
+
+def _close(request: Request, files: Sequence[Path]) -> dict[str, Any]:
+    """Add up all shards, and give the directory its name."""
+    out = request.partial
+    records = [json.loads(_done(request, number).read_bytes()) for number in range(len(files))]
+    record = _summed(request, files, records)
+    text = json.dumps(record, indent=2, ensure_ascii=False)
+    replace_file(out / DATASET_FILE, f"{text}\n".encode())
+    shutil.rmtree(out / WORK)
+    remove_unfinished(out)
+    out.rename(request.out)
+    return record
+
+
+@lru_cache(maxsize=1)
+def _encoder(load: LoadEncoder, name: str, tokens: str | None) -> Encoder:
+    """The encoder, loaded once in a process."""
+    return load(name, tokens)
+
+
+def _write_shard(imported: Path, out: Path, number: int, source: str) -> None:
+    """Write the arrays of a shard, one row a pair, and what each row is called."""
+    images, captions = (
+        np.load(imported / f"{SPLIT}_{side}.npy", mmap_mode="r") for side in ("ims", "caps")
+    )
+    image = np.load(imported / f"{SPLIT}_pairs.npy")
+    for name, array in (("img_emb", images[image]), ("text_emb", np.array(captions))):
+        folder = out / name
+        folder.mkdir(exist_ok=True)
+        replace_array(folder / f"{name}_{number:05}.npy", array)
+    names = np.array(read_image_ids(imported, SPLIT, len(images)), object)[image]
+    digests = [each.tobytes().hex() for each in np.load(imported / f"{SPLIT}_digests.npy")]
+    columns = {
+        "image_path": names.tolist(),
+        "caption": read_captions(imported, SPLIT),
+        "file": [Path(source).name] * len(image),
+        "row": np.load(imported / f"{SPLIT}_rows.npy"),
+        DIGEST: [digests[row] for row in image],
+    }
+    written = io.BytesIO()
+    parquet.write_table(pa.table(columns), written)
+    (out / "metadata").mkdir(exist_ok=True)
+    replace_file(out / "metadata" / f"metadata_{number:05}.parquet", written.getvalue())
+    (out / "rejected").mkdir(exist_ok=True)
+    replace_file(out / "rejected" / f"{number:05}.csv", (imported / REJECTED).read_bytes())
+
+
+def _base(source: str, file: str) -> Path:
+    """Where names of pictures start, as in an import of all files at once."""
+    return Path(source) if Path(source).is_dir() else Path(file).parent
+
+
+def _check(request: Request, files: Sequence[Path]) -> None:
+    """Check what a shard cannot be made of.
+
+    Raises:
+      ConfigError: lists what was asked for.
+    """
+    if len(files) < 2:
+        raise ConfigError(
+            f"--per_file: {request.source} is one file, expected several, each of which becomes a "
+            "shard"
+        )
+    asked = {
+        "--split": request.split,
+        "--tokens": request.tokens,
+        "--image_vectors": request.image_vectors,
+    }
+    if wrong := [name for name, value in asked.items() if value]:
+        raise ConfigError(f"--per_file: found with {', '.join(wrong)}, expected none of them")
+    if request.encoder.startswith("pixels:"):
+        raise ConfigError("--per_file: a shard holds vectors, expected no encoder of pixels")
+
+
+def _identity(request: Request, files: Sequence[Path]) -> dict[str, Any]:
+    """All that the shards depend on: work in progress goes on only if it is equal."""
+    return {
+        "l2rm_jax": __version__,
+        "files": file_states(files),
+        "pictures": request.pictures,
+        "columns": [request.image_column, *request.caption_columns],
+        "encoder": request.encoder,
+    }
+
+
+def _summed(
+    request: Request, files: Sequence[Path], records: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """What all shards hold together; writes the list of all rejected rows.
+
+    Raises:
+      DataError: too many rows are rejected, or shards have other encoders or dimensions.
+    """
+    first = records[0]
+    for file, record in zip(files, records, strict=True):
+        for part in ("encoder", "images"):
+            if record[part] != first[part]:
+                raise DataError(f"{file}: found {part} {record[part]}, expected {first[part]}")
+    rows, rejected = Counter(), Counter()
+    for record in records:
+        rows.update(record["rows"])
+        rejected.update(record["rejected"])
+    _write_rejected(request.partial, files, rows["rejected"])
+    if rows["rejected"] > request.max_rejected * rows["captions"]:
+        raise DataError(
+            f"{request.partial / REJECTED}: {rows['rejected']:,} of {rows['captions']:,} rows are "
+            f"rejected, expected at most {request.max_rejected:.3g} of them (--max_rejected)"
+        )
+    return {
+        "l2rm_jax": __version__,
+        "source": {
+            "path": str(Path(request.source).absolute()),
+            "files": len(files),
+            "bytes": sum(file.stat().st_size for file in files),
+        },
+        "encoder": first["encoder"],
+        "columns": first["columns"],
+        "shards": len(files),
+        "rows": dict(rows),
+        "rejected": dict(sorted(rejected.items())),
+    }
+
+
+def _write_rejected(out: Path, files: Sequence[Path], count: int) -> None:
+    """Write the rejected rows of all shards to one file.
+
+    Raises:
+      DataError: there are more or fewer of them than the shards have counted.
+    """
+    text, written = io.StringIO(), 0
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("file", "row", "image", "reason"))
+    for number, file in enumerate(files):
+        with (out / "rejected" / f"{number:05}.csv").open(newline="", encoding="utf-8") as own:
+            rows = list(csv.reader(own))[1:]
+        writer.writerows((file.name, *row) for row in rows)
+        written += len(rows)
+    if written != count:
+        raise DataError(f"{out}: found {written:,} rejected rows, but {count:,} were counted")
+    replace_file(out / REJECTED, text.getvalue().encode("utf-8", "replace"))
+
+
+def describe_unfinished(request: Request) -> str:
+    """What is still missing after a process has imported its share."""
+    _, files = find_files(Path(request.source))
+    if (request.out / DATASET_FILE).exists():
+        return f"{request.out}: complete"
+    missing = _missing(request, files)
+    done = f"{request.partial}: {len(files) - len(missing):,} of {len(files):,} shards are done"
+    if not missing:
+        return f"{done}; another process is at work, and the last one closes the directory"
+    names = ", ".join(file.name for file in missing[:_NAMED])
+    more = f" and {len(missing) - _NAMED:,} more" if len(missing) > _NAMED else ""
+    return f"{done}; missing: {names}{more}. The last process closes the directory"
+
+
+def describe_shards(record: dict[str, Any], out: Path) -> str:
+    """What was imported, and what to do next, as lines of text."""
+    rows = record["rows"]
+    lines = [f"{out}: {rows['written']:,} pairs in {record['shards']:,} shards of vectors"]
+    if record["rejected"]:
+        reasons = ", ".join(f"{name} {count:,}" for name, count in record["rejected"].items())
+        lines.append(f"rejected, see {out}/{REJECTED}: {reasons}")
+    lines.append(f"audit them:        l2rm audit --data={out} --out=AUDIT")
+    lines.append(
+        f"rows: {rows['read']:,} read with {rows['captions']:,} captions = {rows['written']:,} "
+        f"pairs written + {rows['rejected']:,} rejected"
+    )
+    return "\n".join(lines)

@@ -1,0 +1,71 @@
+"""Classify pairs by kind of mismatch, and find captions that contradict each other."""
+
+import numpy as np
+from jaxtyping import Int
+
+from l2rm_jax.data.pairs import SUSPICIOUS
+from l2rm_jax.judging.groups import Groups
+from l2rm_jax.judging.judgement import (
+    MATCHED,
+    NEAR_DUPLICATE,
+    SWAPPED_CAPTION,
+    SWAPPED_SET,
+    UNINFORMATIVE,
+)
+from l2rm_jax.judging.posterior import Posterior
+from l2rm_jax.judging.scores import Evidence
+
+_UNINFORMATIVE = 0.25  # of the median contrast: a caption below it fits all images equally well
+
+
+def kinds(
+    evidence: Evidence,
+    found: Posterior,
+    groups: Groups,
+    pair_image: Int[np.ndarray, " pairs"],
+) -> Int[np.ndarray, " pairs"]:
+    """Return the kind of each pair, without regard to shifted rows.
+
+    A suspicious pair is a near duplicate if another image of its group has the same caption in a
+    pair that is not suspicious: a caption that fits that image nearly fits this one.
+
+    Args:
+      evidence: scores of the pairs.
+      found: posteriors of the pairs.
+      groups: groups of near duplicates.
+      pair_image: row of the image that each caption is stored with.
+    """
+    suspicious = found.posterior > SUSPICIOUS
+    kind = np.where(suspicious, SWAPPED_CAPTION, MATCHED)
+    kind[suspicious & (found.posterior_set > found.posterior_caption)] = SWAPPED_SET
+    contrast = evidence.contrast
+    kind[suspicious & (contrast < _UNINFORMATIVE * np.median(contrast))] = UNINFORMATIVE
+    said = groups.of_image[pair_image] * len(pair_image) + groups.text
+    kind[suspicious & np.isin(said, said[~suspicious])] = NEAR_DUPLICATE
+    return kind
+
+
+def conflicts(
+    evidence: Evidence,
+    kind: Int[np.ndarray, " pairs"],
+    pair_image: Int[np.ndarray, " pairs"],
+) -> Int[np.ndarray, "n 2"]:
+    """Return the captions that contradict another caption of their image, each with the other.
+
+    A swapped caption contradicts its siblings if it agrees with them no better than the median
+    random caption does. It is listed with the matched sibling that fits the image best.
+
+    Args:
+      evidence: scores of the pairs.
+      kind: kind of each pair.
+      pair_image: row of the image that each caption is stored with.
+    """
+    agreement = evidence.stored.neighbours.agreement[:, 0]
+    null = np.median(evidence.wrong.scores.neighbours.agreement[..., 0])
+    by_fit = np.lexsort((-evidence.stored.information, pair_image))
+    kept = by_fit[kind[by_fit] == MATCHED]
+    images, first = np.unique(pair_image[kept], return_index=True)
+    rows = np.flatnonzero((kind == SWAPPED_CAPTION) & (agreement <= null))
+    rows = rows[np.isin(pair_image[rows], images)]
+    best = kept[first[np.searchsorted(images, pair_image[rows])]]
+    return np.stack([rows, best], axis=1)

@@ -1,0 +1,106 @@
+"""Table of the user without the doubted rows, for each format that an import reads."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from l2rm_jax.audit.cleaned_table import write_kept_table
+from l2rm_jax.config import default
+from l2rm_jax.importing.importer import import_data
+from l2rm_jax.importing.request import Request
+from tests.importing.made import write_csv, write_jsonl
+
+IMAGES = 8
+ROWS = [
+    (f"{row // 2}.jpg", f'a "red", block\nin place {row}' if row % 3 else f"block é {row}", row)
+    for row in range(2 * IMAGES)
+]
+ROWS.insert(5, ("2.jpg", "", 99))  # which the import rejects
+HEADER = ("filepath", "title", "more")
+
+
+def written(kind, path):
+    """A table, and a function that reads the values of its column `more`."""
+    if kind in ("csv", "tsv"):
+        write_csv(path, ROWS, HEADER, "," if kind == "csv" else "\t")
+    elif kind == "jsonl":
+        write_jsonl(path, [dict(zip(HEADER, row, strict=True)) for row in ROWS])
+    else:
+        columns = zip(*ROWS, strict=True)
+        table = pa.table({name: list(each) for name, each in zip(HEADER, columns, strict=True)})
+        pq.write_table(table, path, row_group_size=4)
+
+
+def read(kind, path):
+    if kind == "jsonl":
+        return [json.loads(line)["more"] for line in path.read_text().splitlines()]
+    if kind == "parquet":
+        assert pq.read_schema(path) == pq.read_schema(path.parent / "pairs.parquet")
+        return pq.read_table(path)["more"].to_pylist()
+    import pandas as pd
+
+    return pd.read_csv(path, sep="," if kind == "csv" else "\t")["more"].tolist()
+
+
+def imported(tmp_path, source, split="0.5,0.25,0.25"):
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "i.npy", rng.normal(size=(IMAGES, 4)).astype(np.float32))
+    out = tmp_path / "data"
+    vectors = str(tmp_path / "i.npy")
+    import_data(Request(out, str(source), image_vectors=vectors, split=split, max_rejected=0.1))
+    config = default()
+    config.data.path = str(out)
+    return config.data, np.load(out / "train_rows.npy")
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
+def test_suspicious_and_rejected_rows_are_left_out(tmp_path, kind):
+    source = tmp_path / f"pairs.{kind}"
+    written(kind, source)
+    data, train_rows = imported(tmp_path, source)
+    kept = np.arange(len(train_rows)) % 3 > 0
+    note = write_kept_table(data, kept, tmp_path)
+    dropped = {ROWS[row - 1][2] for row in train_rows[~kept]} | {99}
+    expected = [row[2] for row in ROWS if row[2] not in dropped]
+    assert read(kind, tmp_path / f"kept.{kind}") == expected
+    assert note.startswith(f"kept.{kind}: {len(expected)} rows of {source}")
+
+
+def test_rows_are_copied_byte_by_byte(tmp_path):
+    source = tmp_path / "pairs.csv"
+    written("csv", source)
+    data, train_rows = imported(tmp_path, source)
+    write_kept_table(data, np.ones(len(train_rows), bool), tmp_path)
+    text = source.read_bytes()
+    assert (tmp_path / "kept.csv").read_bytes() == text.replace(b"2.jpg,,99\r\n", b"")
+
+
+def test_a_row_of_several_captions_stays_with_one_that_is_kept(tmp_path):
+    source = tmp_path / "pairs.jsonl"
+    rows = [{"filepath": f"{k}.jpg", "title": [f"one {k}", f"two {k}"]} for k in range(IMAGES)]
+    write_jsonl(source, rows)
+    data, train_rows = imported(tmp_path, source)
+    kept = np.ones(len(train_rows), bool)
+    kept[[0, 1, 2]] = False
+    note = write_kept_table(data, kept, tmp_path)
+    lines = (tmp_path / "kept.jsonl").read_text().splitlines()
+    assert len(lines) == IMAGES - 1 and json.dumps(rows[train_rows[0] - 1]) not in lines
+    assert " 1 " in note
+
+
+def test_there_is_no_table_where_rows_are_not_known(tmp_path):
+    source = tmp_path / "pairs.csv"
+    written("csv", source)
+    data, train_rows = imported(tmp_path, source)
+    kept = np.ones(len(train_rows), bool)
+    said = {write_kept_table(data, kept[:-1], tmp_path)}
+    with source.open("a") as file:
+        file.write("9.jpg,one more,9\n")
+    said.add(write_kept_table(data, kept, tmp_path))
+    (tmp_path / "data" / "train_rows.npy").unlink()
+    said.add(write_kept_table(data, kept, tmp_path))
+    assert len(said) == 3 and write_kept_table(None, kept, tmp_path)
+    assert not list(tmp_path.glob("kept.*"))
