@@ -61,7 +61,7 @@ def test_unknown_words_above_a_half_are_a_problem(config):
 @pytest.mark.parametrize("split", ["dev", "test"])
 def test_values_of_dev_and_test_are_checked_before_training(config, tmp_path, split):
     set_row(split, 4, np.inf)(config)
-    with pytest.raises(DataError, match=f"{split}_ims.npy: row 4 .*inf"):
+    with pytest.raises(DataError, match=f"{split}_ims.npy: row 4: .*inf"):
         train(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

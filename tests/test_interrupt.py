@@ -14,8 +14,8 @@ SWALLOWS = """
 import os, signal, sys, time
 from l2rm_jax import interrupt
 sys.argv = ["l2rm", "import", "--source=a b.csv"]
-ctrl_c.handle_ctrl_c()
-ctrl_c.begin_work("all is kept")
+interrupt.handle_ctrl_c()
+interrupt.begin_work("all is kept")
 class Callback:
     def __del__(self):
         os.kill(os.getpid(), signal.SIGINT)
@@ -28,8 +28,8 @@ IN_C = """
 import ctypes, os, signal, sys, threading
 from l2rm_jax import interrupt
 sys.argv = ["l2rm", "check"]
-ctrl_c.handle_ctrl_c()
-ctrl_c.begin_work("all is kept")
+interrupt.handle_ctrl_c()
+interrupt.begin_work("all is kept")
 threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
 libc = ctypes.CDLL(None)
 class Spec(ctypes.Structure):
@@ -41,9 +41,9 @@ libc.nanosleep(ctypes.byref(Spec(30, 0)), None)
 """
 CLEANS = """
 import os, signal, sys
-from l2rm_jax import ctrl_c
-ctrl_c.handle_ctrl_c()
-ctrl_c.begin_work("all is kept")
+from l2rm_jax import interrupt
+interrupt.handle_ctrl_c()
+interrupt.begin_work("all is kept")
 try:
     try:
         os.kill(os.getpid(), signal.SIGINT)
@@ -86,8 +86,8 @@ def test_work_removes_its_unfinished_files():
 def test_a_program_whose_work_is_done_ends_as_it_would():
     """Python gives the signal back to the system before it deletes the modules."""
     code = (
-        "import os, signal; from l2rm_jax import ctrl_c\n"
-        "ctrl_c.handle_ctrl_c(); ctrl_c.begin_work('all is kept')\n"
+        "import os, signal; from l2rm_jax import interrupt\n"
+        "interrupt.handle_ctrl_c(); interrupt.begin_work('all is kept')\n"
         "class Last:\n"
         "    def __del__(self, kill=os.kill, process=os.getpid()): kill(process, 2)\n"
         "last = Last(); print('done')"

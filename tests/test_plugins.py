@@ -123,7 +123,7 @@ def test_a_package_has_the_settings_of_a_module_imported_before(tmp_path, monkey
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (None, r"plugins: broken_\w+ "),
+        (None, r"plugins: .*broken_\w+ "),
         ("import nowhere_at_all", "nowhere_at_all"),
         ("1 / 0", r"broken_\w+ .*ZeroDivisionError"),
         ("def", r"broken_\w+ .*SyntaxError"),
@@ -148,7 +148,7 @@ def test_error_for_a_missing_plugin_is_one_line_in_every_mode(tmp_path):
     for mode in ("train", "evaluate"):
         done = run(tmp_path, f"--mode={mode}")
         [line] = done.stderr.splitlines()
-        assert done.returncode == 1 and line.startswith("error: plugins: gone.away ")
+        assert done.returncode == 1 and line.startswith("error: plugins: ") and "gone.away" in line
 
 
 @pytest.mark.parametrize(

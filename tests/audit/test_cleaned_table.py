@@ -1,4 +1,4 @@
-"""Table of the user without the doubted rows, for each format that an import reads."""
+"""Table of the user without the suspicious rows, for each format that an import reads."""
 
 import json
 

@@ -113,8 +113,8 @@ def test_a_command_is_advised_only_if_it_would_run(tmp_path, batch, kept, splits
         except L2RMError:
             runs = False
         assert runs == advised
-    doubtful = make_audit(inputs=audit.inputs, cannot_tell="so")
-    assert "--config.judgement.path" not in command.describe_audit(doubtful, tmp_path)
+    unclear = make_audit(inputs=audit.inputs, cannot_tell="so")
+    assert "--config.judgement.path" not in command.describe_audit(unclear, tmp_path)
 
 
 def test_exit_statuses(data):

@@ -49,10 +49,10 @@ def test_where_it_cannot_tell_no_number_looks_like_success():
     for ranks in (True, False):
         lines = verdict(make_judgement(cannot_tell="pairs are alike", ranks=ranks))
         assert any("pairs are alike" in line for line in lines)
-    doubtful = make_audit(cannot_tell="pairs are alike")
+    unclear = make_audit(cannot_tell="pairs are alike")
     titles = [title for title, *_ in report.tables(make_audit())]
-    assert [title for title, *_ in report.tables(doubtful)] == titles[2:]
-    page = report.page(doubtful, None, [])
+    assert [title for title, *_ in report.tables(unclear)] == titles[2:]
+    page = report.page(unclear, None, [])
     assert "AUROC" not in page and "10.8%" not in page
 
 

@@ -116,7 +116,7 @@ def test_a_batch_that_does_not_divide_is_refused():
         Replicas(jax.devices()[:4]).check_batch(3)
     Replicas(jax.devices()[:4]).check_batch(32)
     uneven = [SimpleNamespace(process_index=host) for host in (0, 1, 0)]
-    with pytest.raises(ConfigError, match=r"3 devices .*2 hosts"):
+    with pytest.raises(ConfigError, match=r"found 2 .*3 on 2 hosts"):
         Replicas(uneven).check_batch(30)
 
 

@@ -111,5 +111,5 @@ def test_a_result_that_is_damaged_or_of_another_call_is_refused(tmp_path):
 
 
 def test_shares_and_workers_of_ray_exclude_each_other():
-    with pytest.raises(ConfigError, match=r"--executor=ray.*--shards=2/3"):
+    with pytest.raises(ConfigError, match=r"--executor=ray.*--share"):
         Place("ray", share=Share(2, 3)).check()

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 
 from l2rm_jax.methods.optimiser import Optimiser, model_optimiser
 from tests.grid import tiny_config
@@ -69,6 +70,15 @@ def test_cosine_falls_by_epoch_after_the_warm_up():
     steps = Optimiser(2.0, 3, starts=(2,))
     rates = [float(steps.rate(jnp.int32(epoch))) for epoch in (0, 4, 5, 8)]
     np.testing.assert_allclose(rates, [2, 2, 0.2, 0.02], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("starts", "rates"),
+    [((2,), [2.0] * 5 + [0.2] * 3 + [0.02]), ((0, 5), [2.0] * 3 + [0.2] * 2 + [2.0] * 3 + [0.2])],
+)
+def test_rate_is_decayed_after_each_start(starts, rates):
+    rate = Optimiser(learning_rate=2.0, decay_epochs=3, starts=starts).rate
+    np.testing.assert_allclose([rate(jnp.int32(epoch)) for epoch in range(9)], rates, rtol=1e-6)
 
 
 def test_groups_have_their_own_rates_and_may_wait():

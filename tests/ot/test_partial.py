@@ -40,6 +40,12 @@ def test_no_mass_moves_nothing():
     assert result.converged and not result.plan.any() and result.mass == 0 and result.cost == 0
 
 
+def test_equal_costs_move_the_mass_evenly():
+    result = partial_sinkhorn(jnp.zeros((8, 6)), 0.1, epsilon=0.01)
+    assert result.converged
+    np.testing.assert_allclose(result.plan, np.full((8, 6), 0.1 / 48), rtol=1e-5)
+
+
 @pytest.mark.parametrize("mode", ["converged", "l2rm"])
 def test_items_without_an_allowed_pair_stay(mode):
     cost, mask = draw(8, 6, seed=8)

@@ -79,7 +79,7 @@ def test_nothing_in_a_file_is_executed(weights, tmp_path, legacy):
 def test_an_old_pytorch_that_may_execute_code_is_refused(weights, tmp_path, monkeypatch):
     path = save(tmp_path / "a.pth.tar", weights, net=tensors(weights))
     monkeypatch.setattr(torch, "__version__", "2.5.1+cpu")
-    with pytest.raises(CheckpointError, match=r"2\.5\.1\+cpu .*2\.6"):
+    with pytest.raises(CheckpointError, match=r"2\.5\.1\+cpu.*2\.6"):
         read_checkpoint(path)
 
 
@@ -124,9 +124,9 @@ FC, GRU = "img_enc.fc.weight", "txt_enc.cap_rnn.weight_hh_l0"
         ({"a.b": np.ones(2)}, r"missing: none\n  unknown: a\.b$"),
         ({f"{GRU}_reverse": None}, rf"missing: {GRU}_reverse"),
         ({"txt_enc.cap_rnn.bias_ih_l1": np.ones(2)}, r"unknown: txt_enc\.cap_rnn\.bias_ih_l1"),
-        ({GRU: np.ones((72, 23))}, rf"{GRU} has the shape \(72, 23\)"),
-        ({FC: np.ones(24)}, rf"{FC} has the shape \(24,\)"),
-        ({FC: np.full((24, 32), np.nan)}, f"{FC} holds numbers that are not finite"),
+        ({GRU: np.ones((72, 23))}, rf"{GRU}.* \(72, 23\)"),
+        ({FC: np.ones(24)}, rf"{FC}.* \(24,\)"),
+        ({FC: np.full((24, 32), np.nan)}, f"{FC}: found .* not finite"),
         ({FC: np.ones((24, 32), np.int64)}, f"{FC}: found .* Tensor"),
     ],
 )
@@ -144,11 +144,6 @@ def test_keys_and_values_of_another_kind(weights, tmp_path):
         ({"model": parts(weights)[:2]}, "model: "),
         ({"net": 3}, "net: .*int"),
         ({"net": tensors(weights), "opt": 3}, "opt .*int"),
-        ({"cost_function": tensors({"fc.bias": np.ones(4)})}, "fc.weight"),
-        (
-            {"cost_function": tensors({"fc.weight": np.ones((4, 3)), "fc.bias": np.ones(4)})},
-            r"fc\.weight': \(4, 3\)",
-        ),
     ]
     for content, message in cases:
         with pytest.raises(CheckpointError, match=message):
@@ -177,7 +172,7 @@ def test_a_vocabulary_fits_or_is_one_word_short(weights):
     cut = weights_for_data(weights, 39, (36, 32), "a")  # drops <mask>, which no caption contains
     np.testing.assert_array_equal(cut["txt_enc.embed.weight"], weights["txt_enc.embed.weight"][:39])
     for words in (38, 41):
-        with pytest.raises(CheckpointError, match=rf"40.*{words}"):
+        with pytest.raises(CheckpointError, match=rf"{words} words.*40 words"):
             weights_for_data(weights, words, (36, 32), "a")
-    with pytest.raises(CheckpointError, match=r"36 .*12 x 32"):
+    with pytest.raises(CheckpointError, match=r"12 regions .*36 x 32"):
         weights_for_data(weights, 40, (12, 32), "a")

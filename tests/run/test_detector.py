@@ -191,7 +191,7 @@ def test_the_runs_of_the_folds_stay_ahead(config, warmup, every, judged, epochs)
         ({"judgement.detector": "infonce"}, r"'infonce'"),
         ({"judgement.detector": "linear"}, r"judgement\.every: 1"),
         ({"train.draw": "even"}, r"split\.by="),
-        ({"data.filter": "crossfit", "data.filter_value": 0.5}, r"judgement\.every: 1"),
+        ({"data.filter": "judgement", "data.filter_value": 0.5}, r"judgement\.every: 1"),
         ({"method": "cca"}, r"judgement\.every: 1"),
         ({"data.filter": "truth"}, r"data\.filter: 'truth'"),
         ({"judgement.detector": "rcsl-vse"}, r"judgement\.detector=rcsl-vse: method"),

@@ -249,7 +249,7 @@ def test_a_run_logs_it_and_draws(config, draw, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"method": "infonce"}, r"split\.by: 'crossfit'"),
+        ({"method": "infonce"}, r"split\.by: 'judgement'"),
         ({"train.draw": "posterior"}, r"train\.draw: 'posterior'"),
         ({"train.draw": "rematched"}, r"train\.draw: 'rematched'"),
         ({"train.draw": "odd"}, r"train\.draw: 'odd'"),
@@ -277,7 +277,7 @@ def test_error_for_the_judgement_of_another_run(judged, config, data):
     with pytest.raises(DataError, match=r"judgement\.folds=5"):
         judge(other, data, judged[0])
     reversed_ = replace(pairs, stored_image=pairs.stored_image[::-1].copy())
-    with pytest.raises(DataError, match=r"pair 0 "):
+    with pytest.raises(DataError, match="pair 0: "):
         judge(config, replace(data, train=reversed_), judged[0])
     fewer = replace(data, train=pairs.take(np.arange(299)))
     with pytest.raises(DataError, match="300 pairs"):
