@@ -140,7 +140,7 @@ def test_what_is_refused_leaves_nothing_unless_others_are_at_work(vectors):
     with Work(Path("audit"), Share(2, COUNT)).locked():
         with pytest.raises(DataError, match="text_embedding: row 7 "):
             audited(1)
-        assert (Path("audit.partial") / "work" / "share-2").exists()
+        assert Path("audit.partial").exists()
     with pytest.raises(DataError, match="text_embedding: row 7 "):
         audited(3)
     assert [path.name for path in Path().iterdir()] == ["data"]
@@ -154,9 +154,9 @@ def test_what_is_refused_leaves_nothing_unless_others_are_at_work(vectors):
 def test_what_one_process_must_do_is_refused(vectors):
     write_data(Path("data"), vectors)
     trained = config_of(**{"judgement.detector": "infonce-vse"})
-    with pytest.raises(ConfigError, match="--share=1/3 .*infonce-vse"):
+    with pytest.raises(ConfigError, match=r"--share=1/3 .*infonce-vse"):
         audited(1, trained)
-    with pytest.raises(ConfigError, match="--share .*--workdir"):
+    with pytest.raises(ConfigError, match=r"--share .*--workdir"):
         command._audit(config_of(), "run", Path("audit"), Place(share=Share(1, COUNT)))
     for flags, words in (
         (["--share=4/3"], "--share=4/3: expected I/N"),

@@ -53,7 +53,7 @@ def test_names_of_files_and_pictures_become_features(tmp_path, asked):
 def test_other_weights_and_no_encoder_are_refused(tmp_path, asked):
     [name] = write_pictures(tmp_path, 1)
     other = {**RECORD, "images": {**RECORD["images"], "weights": "b"}}
-    with pytest.raises(DataError, match="R: .* x,"):
+    with pytest.raises(DataError, match=r"R: .* x,"):
         encode_pictures(other, [tmp_path / name], "R")
     asked.clear()
     with pytest.raises(DataError, match=r"no\.png: "):
