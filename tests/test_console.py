@@ -166,16 +166,6 @@ def test_stages_of_long_work_are_printed_where_nothing_logs_them(monkeypatch, fa
     assert files[0].getvalue() == ""
 
 
-def test_stages_of_short_work_are_not_printed(monkeypatch):
-    files = use_files(monkeypatch)
-    monkeypatch.setattr(console, "APPEAR_SECONDS", 0.1)
-    with pytest.raises(OSError), console.stage_lines("judging", ["groups"]) as say:
-        say(0)
-        raise OSError
-    time.sleep(0.2)
-    assert files[1].getvalue() == ""
-
-
 def test_the_command_line_shows_stages_once_and_at_once(monkeypatch, fast, caplog):
     files = use_files(monkeypatch)
     with (

@@ -10,7 +10,7 @@ from l2rm_jax.audit.command import audit_directory
 from l2rm_jax.audit.shards import inputs_of_shards
 from l2rm_jax.config import get_config
 from l2rm_jax.data import parquet_vectors
-from l2rm_jax.data.files import locked_directory, locked_file
+from l2rm_jax.data.files import locked_file
 from l2rm_jax.data.shards import ShardRows, are_shards
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.run.config_file import with_changes
@@ -197,18 +197,6 @@ def test_what_is_no_parquet_is_named(vectors, tmp_path):
     with pytest.raises(DataError, match="Parquet"):
         audit_directory(config, tmp_path / "audit")
     assert not (tmp_path / "audit.partial").exists()
-
-
-def test_an_audit_that_another_process_makes_is_left_alone(vectors, tmp_path):
-    directory, partial = write_tables(tmp_path / "data", vectors, [100]), tmp_path / "audit.partial"
-    config = with_changes(get_config(), {"data.path": str(directory), "mismatch.rate": 0.0})
-    partial.mkdir()
-    with (
-        locked_directory(partial, "audits into"),
-        pytest.raises(ConfigError, match=r"audit\.partial"),
-    ):
-        audit_directory(config, tmp_path / "audit")
-    assert not list(partial.rglob("*.npy"))  # nothing was read, or copied
 
 
 def test_rows_of_shards():

@@ -43,14 +43,3 @@ def test_a_cell_and_what_it_keeps(vectors, tmp_path):
     assert 0 <= float(rows[0]["proposal_first"]) <= 1
     write_rows(tmp_path / "rows.csv", rows)
     assert audit.read_rows(tmp_path / "rows.csv")[1]["auroc"] == rows[1]["auroc"]
-
-
-def test_summary_averages_seeds_and_leaves_gaps():
-    row = dict.fromkeys((*audit.SUMMARY_OF, *audit.AVERAGED), "") | {"text": "a", "asked": "0.2"}
-    row |= {"score": "audit"}
-    rows = [row | {"auroc": "0.9", "rate": "0.2", "ece": "0.01"}, row | {"auroc": "0.8"}]
-    rows[1]["ece"] = "0.03"
-    rows += [row | {"score": "cosine", "auroc": "0.7"}, row | {"score": "information"}]
-    [found] = audit.summary(rows)
-    assert (found["seeds"], found["auroc"], found["cosine"]) == (2, "0.850", "0.700")
-    assert (found["rate"], found["lemon"], found["ece"]) == ("", "", "0.020")

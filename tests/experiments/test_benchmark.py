@@ -21,7 +21,6 @@ from experiments.pages.results_page import updated
 from experiments.papers.runs import total_epochs
 from l2rm_jax.config import flat
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.models import WORDS
 from l2rm_jax.run.config_file import load_config
 from l2rm_jax.run.inputs import check_settings
 from tests.experiments.finished_runs import command, leave_run, read_csv
@@ -62,28 +61,6 @@ def test_cells_of_a_suite():
     assert differ == {"method"}
     # Four of five pairs are dropped, so the epochs are five times as many.
     assert total_epochs(configs["kept-vse-image0.8-seed0"]) == 5 * total_epochs(infonce)
-
-
-def test_rows_with_a_pretrained_encoder():
-    found = cells(find_suite("flickr8k-pretrained"), Path("DIR"), Path("BERT"))
-    configs = {cell.name: cell.config for cell in found}
-    frozen, trained = (
-        configs[f"recipe_{name}-linear-image0.4-seed0"] for name in ("frozen", "trained")
-    )
-    assert (frozen.model.text_encoder, frozen.model.pretrained) == (WORDS, "")
-    assert trained.model.pretrained == str(Path("BERT").absolute())
-    assert total_epochs(trained) == 3
-    assert trained.optim.text_rate == 1
-    assert configs["infonce_kept_frozen-vse-image0.4-seed2"].optim.text_rate == 0
-    kept, crcl, l2rm, rcsl = (
-        configs[f"{name}_trained-vse-image0.8-seed2"]
-        for name in ("infonce_kept", "crcl", "l2rm", "rcsl_nc")
-    )
-    for published in (crcl, l2rm, rcsl):
-        assert total_epochs(published) == total_epochs(kept) == 3
-        assert published.optim.learning_rate == kept.optim.learning_rate
-        assert published.data.filter == "none" != kept.data.filter
-    assert crcl.crcl.schedules == (1,)
 
 
 @pytest.mark.parametrize("name", suite_names())

@@ -138,23 +138,6 @@ def test_directories_that_cannot_be_read_come_last(tmp_path, capsys):
     assert not lines and len(last) == 1
 
 
-def test_a_field_that_only_some_runs_have(tmp_path, capsys, monkeypatch):
-    """A plug-in's own settings."""
-    monkeypatch.syspath_prepend(tmp_path)
-    module = (
-        "from l2rm_jax.config import register_settings\nregister_settings(None, {'gamma': 1.5})"
-    )
-    (tmp_path / "with_settings.py").write_text(module)
-    write_config(tmp_path / "own", defaults.default(["with_settings"]))
-    write_config(tmp_path / "plain", defaults.default())
-    lines, last = run(capsys, tmp_path)
-    assert not last and [cells(line)[1:3] for line in (lines[0], *lines[2:])] == [
-        ["own.gamma", "plugins"],
-        ["1.5", '["with_settings"]'],
-        ["", "[]"],
-    ]
-
-
 def test_curves_have_a_band_and_differ_without_colour(tmp_path):
     leave_run(tmp_path / "a0", [90.0, 200.0], 210.0)
     leave_run(tmp_path / "a1", [110.0, 100.0, 400.0], seed=1)
@@ -171,13 +154,6 @@ def test_curves_have_a_band_and_differ_without_colour(tmp_path):
     assert texts[0] == "1: method l2rm, seeds 1 of 2, epoch 3/12"
     shapes = [(style["marker"], style["linestyle"]) for style in STYLES]
     assert len(set(shapes)) == len(shapes) and all(to_rgb(style["color"]) for style in STYLES)
-
-
-def test_curves_of_another_recall(tmp_path):
-    leave_run(tmp_path, [90.0, 240.0], 210.0)
-    [axes] = plot(group_runs([read_run(tmp_path)]), "t2i_r5").axes
-    assert axes.get_ylabel() == "validation R@5, text to image (%)"
-    np.testing.assert_array_equal(axes.lines[0].get_xydata(), [(1, 15), (2, 40)])
 
 
 def test_figures_are_files(tmp_path, capsys):

@@ -1,7 +1,6 @@
 """The dry run, on devices that are present, and the cycles read from a program's text."""
 
 import sys
-from types import SimpleNamespace
 
 import jax
 import pytest
@@ -99,19 +98,3 @@ def test_a_compiler_that_is_not_installed_is_named(monkeypatch, name, extra):
     monkeypatch.setattr(dry_run.topologies, "get_topology_desc", none)
     with pytest.raises(ConfigError, match=rf'"jax\[{extra}\]".*not installed'):
         dry_run.absent_devices(MACHINES[name], 4)
-
-
-def test_no_fewer_devices_than_asked_for(monkeypatch):
-    few = SimpleNamespace(devices=[None] * 4)
-    monkeypatch.setattr(dry_run.topologies, "get_topology_desc", lambda *_: few)
-    assert len(dry_run.absent_devices(MACHINES["v5e"], 3)) == 3
-    with pytest.raises(ConfigError, match="5 devices of TPU v5 lite: expected at most 4"):
-        dry_run.absent_devices(MACHINES["v5e"], 5)
-
-
-@pytest.mark.parametrize(
-    ("count", "expected"),
-    [(1, "2x2"), (4, "2x2"), (5, "2x4"), (8, "2x4"), (9, "4x4"), (33, "8x8"), (256, "16x16")],
-)
-def test_the_least_slice(count, expected):
-    assert dry_run._slice(count) == f"v5e:{expected}"

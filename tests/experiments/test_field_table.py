@@ -3,20 +3,12 @@
 import pytest
 
 from experiments.pages import field_table
-from l2rm_jax.config import default, flat
 from l2rm_jax.config.field import Field
 from l2rm_jax.errors import DataError
 
 
 def test_page_is_up_to_date():
     field_table.main(["--check"])
-
-
-def test_every_field_is_in_the_table():
-    page = field_table.PAGE.read_text()
-    rows = [line for line in page.splitlines() if line.startswith("| `")]
-    names = [row.split("`")[1] for row in rows]
-    assert [name for name in flat(default()) if names.count(name) != 1] == []
 
 
 def test_cells_are_escaped():

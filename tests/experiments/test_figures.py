@@ -1,6 +1,5 @@
 """Figures of small artificial tables, costs and plans."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -8,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
-from matplotlib.figure import Figure
 
 from experiments import figure
 from experiments.papers import (
@@ -109,14 +107,6 @@ def test_costs_are_kept_each_epoch_and_drawn_by_truth(tmp_path, monkeypatch):
             corners = shape.get_xy()
             left, right = np.quantile(corners[corners[:, 1] > 0, 0], [0, 1])
             assert left - 1e-6 <= value <= right + 1e-6 and right - left < 0.1
-
-
-@pytest.mark.parametrize(
-    ("warmup", "epochs", "shown"),
-    [(8, 4, [1, 8, 10, 12]), (0, 3, [1, 3]), (5, 0, [1, 5]), (1, 1, [1, 2])],
-)
-def test_phases_of_a_run(warmup, epochs, shown):
-    assert list(plot_costs.phases(warmup, epochs)) == shown
 
 
 @pytest.fixture
@@ -222,8 +212,3 @@ def test_plan_of_a_run(tmp_path):
         plot_plan.matching_plan(config, tmp_path, picture=4, caption=0)
     with pytest.raises(ConfigError, match="--caption=5: expected 0 to 4, a caption of picture 2"):
         plot_plan.matching_plan(config, tmp_path, picture=2, caption=5)
-
-
-def test_save_writes_a_picture(tmp_path):
-    figure.save(Figure(), tmp_path / "new", "empty")
-    assert Path(tmp_path / "new" / "empty.png").read_bytes().startswith(b"\x89PNG")

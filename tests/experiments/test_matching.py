@@ -5,14 +5,6 @@ import pytest
 from experiments.bench import matching
 from l2rm_jax import config as defaults
 from l2rm_jax.models.vse import VSE
-from tests.experiments.finished_runs import command
-
-
-def test_every_row_is_timed(monkeypatch, capsys):
-    monkeypatch.setattr(matching, "matching_seconds", lambda config: config.model.embed_dim / 100)
-    command(monkeypatch, matching, "--set", "model.embed_dim=128")
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 17 and lines[-1].split() == ["margins", "norm", "1.28"]
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from experiments.benchmark.overview import (
     lead_table,
     overview_table,
 )
-from experiments.benchmark.tables import recall_tables
 
 
 def make_records(better="decl", rates=("0.0", *RATES)):
@@ -56,20 +55,6 @@ def test_the_lead_is_paired_by_seed():
     assert {cell.text for row in table.rows for cell in row[2:]} == {"+5.0 [+5.0, +5.0] (2)"}
 
 
-def test_one_table_holds_both_protocols():
-    singly = [{**each, "protocol": "caption"} for each in make_records(rates=("0.4",))]
-    records = [*make_records(), *singly[1:]]  # the first row lacks a seed there
-    [both] = [table for table in recall_tables(records) if " and " in table.title][1:]
-    assert both.title == "Test rSum, protocols image and caption, head vse"
-    names = ("image 0 (2)", "image 0.4 (2)", "image 0.8 (2)", "caption 0.4")
-    assert both.columns == ("row", "networks", *names)
-    first, second = ([cell.text for cell in row] for row in both.rows[:2])
-    assert first[2:] == ["101.0 ±1.4"] * 3 + ["102.0 (1)"]
-    assert second[2:] == ["101.0 ±1.4"] * 3 + ["101.0 ±1.4 (2)"]
-    [alone] = [table for table in recall_tables(singly) if table.title.startswith("Test")]
-    assert alone.columns == ("row", "networks", "0.4 (2)")
-
-
 def test_the_figure_chooses_by_validation():
     records = make_records()
     assert best_published(records) == "decl"
@@ -79,10 +64,3 @@ def test_the_figure_chooses_by_validation():
     assert labels[2:4] == ["decl, cross-fitted split", "decl, own split"]
     ceiling = axes.containers[0][0].get_xdata()
     assert ceiling.tolist() == [0.0, 0.4, 0.8]
-
-
-def test_the_figure_is_a_file(tmp_path):
-    plot_methods.save(plot_methods.plot(make_records()), tmp_path, "methods", "svg")
-    once = (tmp_path / "methods.svg").read_bytes()
-    plot_methods.save(plot_methods.plot(make_records()), tmp_path, "methods", "svg")
-    assert once == (tmp_path / "methods.svg").read_bytes() and b"<svg" in once

@@ -108,26 +108,6 @@ def test_few_known_pairs():
         assert total_epochs(config) < config.optim.decay_epochs
 
 
-def test_heads_of_omit():
-    """All have its recipe; sizes come from the command."""
-    found = by_row(asked("omit-heads", only={"seed": [0]}, path="DIR", train__epochs=9))
-    assert len(found) == 17
-    assert {(each.model.region_mask, each.mismatch.rate) for each in found.values()} == {(0.2, 0)}
-    assert {(each.train.warmup_epochs, each.train.epochs) for each in found.values()} == {(1, 9)}
-    assert found["VSE GPO"].model.pooling == "gpo" and found["VSE"].model.head == "vse"
-    assert found["lambda 0.05"].model.match_epsilon == 0.05
-
-
-def test_l2rm_on_flickr8k():
-    """Six seeds beside the authors' run; every method at every rate for one."""
-    found = asked("l2rm-flickr8k", path="DIR", data__vocabulary="words.json")
-    names = {cell.name for cell in found}
-    assert len(found) == len(names) == 17
-    assert names >= {"l2rm-saf-image0.4-seed5", "triplet-saf-image0.8-seed0"}
-    data = found[0].config.data
-    assert (data.train_images, data.dev_images, data.vocabulary) == (2000, 200, "words.json")
-
-
 @pytest.mark.parametrize(
     "name", ["l2rm-tab3", "l2rm-tab4", "rcl-tab4", "rcsl-tab6", "rcsl-fig3", "rcl-losses"]
 )
