@@ -109,24 +109,6 @@ def test_mistakes_end_at_once_with_one_message(refused, tmp_path, line, named):
     assert len(lines.splitlines()) == 1 + ("\n  try: " in lines)
 
 
-@pytest.mark.slow
-def test_several_problems_are_counted_and_the_command_that_lists_them_is_named(refused):
-    fields = "--config=scenes --config.train.batch_size=0 --config.optim.grad_clip=0"
-    lines = refused(f"{fields} --workdir=runs/a")
-    _, second = lines.splitlines()
-    assert second == f"  try: l2rm check {fields} --workdir=runs/a"
-    listed = refused(f"check {fields}").splitlines()
-    assert "2" in listed[0] and len(listed) == 3
-
-
-def test_a_similar_run_is_suggested(refused, tmp_path):
-    write_config(tmp_path / "flickr", defaults.get_config("quick"))
-    lines = refused(f"evaluate --workdir={tmp_path}/flikr")
-    assert lines.endswith(f"\n  try: --workdir={tmp_path}/flickr")
-    lines = refused(f"evaluate --workdir={tmp_path}/zz")  # the newest one
-    assert lines.endswith(f"\n  try: --workdir={tmp_path}/flickr")
-
-
 def test_a_similar_directory_is_suggested_beside_a_list_of_problems(refused):
     assert refused("check --data=config").endswith("\n  try: --data=configs")
 
@@ -208,15 +190,6 @@ def test_configs_of_scan_and_imram(name, rate, decay, epochs, smoothing):
     assert imram.imram.smoothing == smoothing
 
 
-def test_a_run_continues_with_its_own_config(refused, tmp_path):
-    config = defaults.default()
-    config.data.name = "mine"
-    write_config(tmp_path, config)
-    lines = refused(f"--workdir={tmp_path} --config.seed=7")
-    assert "seed: 0 -> 7" in lines
-    assert lines.count(" -> ") == 2  # one in the heading, one for the field
-
-
 def test_error_without_pytorch_names_the_extra_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(CheckpointError, match="PyTorch") as caught:
@@ -261,14 +234,6 @@ def test_error_for_a_device_out_of_memory_names_what_would_help(refused, monkeyp
     first, second = refused("").splitlines()
     assert first.startswith("error: RESOURCE_EXHAUSTED") and "training" in first
     assert second == "  try: --config.train.batch_size=32"
-
-
-@pytest.mark.slow
-def test_check_describes_the_built_in_data(run, monkeypatch):
-    monkeypatch.setenv("JAX_PLATFORMS", "nosuchdevice")
-    done = run("check", "--config=configs/scenes.py:quick")
-    assert done.returncode == 0, done.stderr
-    assert "true_rate 0.4" in done.stdout
 
 
 @pytest.mark.parametrize("name", ["f30k", "coco"])

@@ -84,6 +84,7 @@ def content(directory):
     return {str(file.relative_to(directory)): file.read_bytes() for file in files}
 
 
+@pytest.mark.slow
 def test_shares_of_vectors_that_one_of_them_copies_make_the_bytes_of_one_process(vectors):
     write_tables(Path("data"), vectors, [30, 200])
     command.audit_directory(config_of(), "whole")

@@ -14,6 +14,8 @@ from tests.golden.fidelity.steps import NOISY
 torch = pytest.importorskip("torch")
 from experiments.bench import caption_loop, peer  # noqa: E402  (need torch)
 
+torch.set_num_threads(1)  # around small matrices, threads wait for each other
+
 
 def tensor(array: np.ndarray):
     return torch.from_numpy(np.array(array))

@@ -32,6 +32,7 @@ def by_row(found: list[Cell]) -> dict[str, ConfigDict]:
     return {cell.row: cell.config for cell in found}
 
 
+@pytest.mark.slow
 def test_settings_of_the_command():
     """They replace the suite's; a seed or a rate holds for all runs, a row keeps its own."""
     changes = {"seed": 7, "mismatch__rate": 0.5, "model__head": "pem", "method": "rcl"}

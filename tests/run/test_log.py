@@ -113,13 +113,6 @@ def test_a_damaged_log_is_named(tmp_path, line):
         RunLog(tmp_path, {}, resume_step=5)
 
 
-def test_start_without_resume_begins_anew(tmp_path):
-    for loss in (1, 2):
-        with RunLog(tmp_path, {}) as log:
-            log.write("step", 1, loss=loss)
-    assert [r["loss"] for r in records(tmp_path)] == [2]
-
-
 def test_resume_without_a_log_file(tmp_path):
     with RunLog(tmp_path, {}, resume_step=5) as log:
         log.write("step", 6)
