@@ -6,11 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.colors import to_rgb
 
 from experiments.papers import compare
 from experiments.papers.groups import group_runs
-from experiments.papers.plot_validation import STYLES, plot
+from experiments.papers.plot_validation import plot
 from experiments.papers.runs import RECALLS, read_run
 from l2rm_jax import config as defaults
 from l2rm_jax.errors import ConfigError
@@ -138,22 +137,17 @@ def test_directories_that_cannot_be_read_come_last(tmp_path, capsys):
     assert not lines and len(last) == 1
 
 
-def test_curves_have_a_band_and_differ_without_colour(tmp_path):
+def test_curves_have_a_band(tmp_path):
     leave_run(tmp_path / "a0", [90.0, 200.0], 210.0)
     leave_run(tmp_path / "a1", [110.0, 100.0, 400.0], seed=1)
     leave_run(tmp_path / "b", [], method="triplet")
     groups = group_runs([read_run(tmp_path / name) for name in ("a0", "a1", "b")])
-    figure = plot(groups)
-    (axes,) = figure.axes
+    (axes,) = plot(groups).axes
     first, second = axes.lines
     np.testing.assert_array_equal(first.get_xydata(), [(1, 100), (2, 150), (3, 400)])
     assert second.get_xydata().size == 0
     vertices = axes.collections[0].get_paths()[0].vertices
     assert {(1, 90), (1, 110), (2, 100), (2, 200)} <= {tuple(vertex) for vertex in vertices}
-    texts = [text.get_text().replace("\n  ", "") for text in figure.legends[0].get_texts()]
-    assert texts[0] == "1: method l2rm, seeds 1 of 2, epoch 3/12"
-    shapes = [(style["marker"], style["linestyle"]) for style in STYLES]
-    assert len(set(shapes)) == len(shapes) and all(to_rgb(style["color"]) for style in STYLES)
 
 
 def test_figures_are_files(tmp_path, capsys):

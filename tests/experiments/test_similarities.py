@@ -45,9 +45,6 @@ def test_a_run_keeps_and_draws_three_rows(tmp_path, monkeypatch):
 
     config = with_changes(load_config("embeddings"), settings)
     figure = plot_similarities.plot(config, workdir)
-    assert [axes.get_title() for axes in figure.axes[:3]] == ["epoch 1", "epoch 2", "epoch 3"]
-    labels = [[text.get_text() for text in axes.get_legend().texts] for axes in figure.axes[::3]]
-    assert labels == [list(kinds) for kinds in plot_similarities.ROWS.values()]
     first, last = (epoch_file(workdir, "similarities", epoch) for epoch in (1, 3))
     with np.load(last) as kept:
         counts = dict(kept)

@@ -50,6 +50,7 @@ def test_a_saved_model_is_the_same(tmp_path, kind):
     assert ("vocabulary.json" in files) == (kind != "pretrained")
 
 
+@pytest.mark.slow
 def test_only_the_model_of_one_run_is_saved(tmp_path):
     for name in ("a", "b"):
         make_run(tmp_path / name, "vse", seed=ord(name), score=False)
