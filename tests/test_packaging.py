@@ -1,4 +1,4 @@
-"""The wheel: what is in it, and where the installed package finds its configs."""
+"""Contents of the wheel, and where the installed package finds its configs."""
 
 import zipfile
 from pathlib import Path

@@ -139,18 +139,6 @@ def test_error_for_a_failed_import_is_one_line(source, message, tmp_path, monkey
     assert len(str(caught.value).splitlines()) == 1
 
 
-@pytest.mark.slow
-def test_error_for_a_missing_plugin_is_one_line_in_every_mode(tmp_path):
-    config = default([FOCAL])
-    write_config(tmp_path, config)
-    text = (tmp_path / "config.json").read_text().replace(FOCAL, "gone.away")
-    (tmp_path / "config.json").write_text(text)
-    for mode in ("train", "evaluate"):
-        done = run(tmp_path, f"--mode={mode}")
-        [line] = done.stderr.splitlines()
-        assert done.returncode == 1 and line.startswith("error: plugins: ") and "gone.away" in line
-
-
 @pytest.mark.parametrize(
     ("register", "name", "table"),
     [(register_head, "sgr", HEADS), (register_method, "l2rm", METHODS)],

@@ -47,12 +47,6 @@ def test_text_beside_vectors_is_a_second_kind_of_rows(tmp_path):
     np.testing.assert_array_equal(inputs.pairs.captions[np.arange(12)], CAPTIONS)
 
 
-def test_words_are_the_only_rows(tmp_path):
-    write_train(tmp_path, captions=None, texts=TEXTS)
-    inputs = read_inputs(config_of(tmp_path))
-    assert inputs.pairs.text_rows is None and inputs.pairs.captions.shape[0] == 12
-
-
 def test_a_mismatch_on_purpose_is_the_truth(tmp_path):
     write_train(tmp_path, captions=None, texts=TEXTS)
     inputs = read_inputs(config_of(tmp_path, protocol="caption", rate=0.5))

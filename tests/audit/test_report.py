@@ -11,7 +11,6 @@ from l2rm_jax.audit.review import Decisions, ReviewedRate
 from l2rm_jax.judging.judgement import PLACEHOLDER
 from l2rm_jax.judging.placeholders import Placeholder
 from l2rm_jax.judging.posterior import Mechanism
-from l2rm_jax.judging.shift import Shift
 from l2rm_jax.judging.verdict import shift_sentence, suspicious_list, verdict
 from tests.audit.made import (
     PAIRS,
@@ -72,10 +71,6 @@ def test_placeholders_are_named_and_left_out_of_the_list():
         rows and rows[0] == ("photos/15.jpg", "15", "5", "10")
         for _, _, rows in report.tables(found)
     )
-
-
-def test_shifts_name_their_rows():
-    assert {8, 1030, 2} <= {*numbers(shift_sentence(Shift(8, 1030, 2)))}
 
 
 def test_decisions_outside_the_interval_are_a_warning():

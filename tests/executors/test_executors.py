@@ -9,7 +9,7 @@ import pytest
 from l2rm_jax.audit import command
 from l2rm_jax.config import get_config
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.executors import LOCAL, Place
+from l2rm_jax.executors import LOCAL, Place, Share
 from l2rm_jax.executors.workers import _described, _opened
 from l2rm_jax.judging import Pairs, groups, judge, judge_pairs, scores, write_judgement
 from l2rm_jax.run.config_file import with_changes
@@ -89,6 +89,7 @@ def test_a_judgement_that_was_stopped_goes_on_part_by_part(
         (Place(address="auto"), "--executor=ray"),
         (Place("ray", "auto", 2), r"--workers.*--ray_address=auto"),
         (Place("ray", workers=-1), "--workers=-1"),
+        (Place("ray", share=Share(2, 3)), r"--executor=ray.*--share"),
     ],
 )
 def test_a_wrong_place_is_refused(place, message):

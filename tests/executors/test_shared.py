@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.executors import LOCAL, Place, Share, shared
+from l2rm_jax.errors import DataError
+from l2rm_jax.executors import LOCAL, Share, shared
 from l2rm_jax.executors.shared import Shared
 
 COUNT, CALLS = 3, 8
@@ -108,8 +108,3 @@ def test_a_result_that_is_damaged_or_of_another_call_is_refused(tmp_path):
     file.write_bytes(file.read_bytes()[:-5])
     with pytest.raises(DataError, match="000/00000002"):
         [*Shared(tmp_path, Share(1, 1)).map(stage, calls())]
-
-
-def test_shares_and_workers_of_ray_exclude_each_other():
-    with pytest.raises(ConfigError, match=r"--executor=ray.*--share"):
-        Place("ray", share=Share(2, 3)).check()

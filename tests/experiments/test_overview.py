@@ -8,7 +8,6 @@ from experiments.benchmark.overview import (
     PUBLISHED,
     RATES,
     best_published,
-    lead_table,
     overview_table,
 )
 
@@ -41,18 +40,6 @@ def test_a_table_with_a_hole_is_not_shown(row):
     records = [each for each in make_records() if (each["row"], each["rate_asked"]) != (row, "0.8")]
     assert overview_table(make_records(), "caption") is None
     assert overview_table(records, "image") is None
-
-
-def test_the_lead_is_paired_by_seed():
-    singly = [{**each, "protocol": "caption"} for each in make_records(rates=RATES)]
-    table = lead_table([*make_records(), *singly])
-    assert table.columns == ("protocol", "rate", "decl, own split", "decl, cross-fitted")
-    cells = [(row[0].text, row[1].text) for row in table.rows]
-    assert cells == [
-        *(("image", rate) for rate in ("0", *RATES)),
-        *(("caption", rate) for rate in RATES),
-    ]
-    assert {cell.text for row in table.rows for cell in row[2:]} == {"+5.0 [+5.0, +5.0] (2)"}
 
 
 def test_the_figure_chooses_by_validation():

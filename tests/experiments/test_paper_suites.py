@@ -9,14 +9,12 @@ import pytest
 from ml_collections import ConfigDict
 
 from experiments.benchmark import __main__ as benchmark
-from experiments.benchmark import records, tables
-from experiments.benchmark.suite import Cell, cells, find_suite
+from experiments.benchmark.suite import Cell, find_suite
 from experiments.benchmark.suites.grid import ours
 from experiments.papers.runs import total_epochs
 from l2rm_jax.config import flat
 from l2rm_jax.methods import METHODS
 from l2rm_jax.models import HEADS
-from tests.experiments.finished_runs import leave_run
 
 
 def asked(suite: str, config: str = "", only: dict | None = None, path: str = "", **settings):
@@ -61,26 +59,6 @@ def test_the_grid_has_every_method_and_head():
     assert {cell.config.model.embed_dim for cell in whole} == {16}
 
 
-def test_tables_of_a_grid(tmp_path):
-    """A head a column; a method that has a head of its own is not shown by its linear one."""
-    suite = find_suite("grid-quick")
-    found = [cell for cell in cells(suite, None) if cell.row in ("cca", "rcl", "rcsl")]
-    found = [cell for cell in found if cell.config.model.head in ("linear", "vse")]
-    for cell in found:
-        leave_run(cell.config.copy_and_resolve_references(), tmp_path / cell.name, [120.0])
-    rows = records.finished(suite, found, tmp_path)
-    [table] = [each for each in tables.head_tables(rows) if each.title.endswith("image")]
-    assert table.columns == ("row", "rate", "linear", "vse")
-    assert sorted([cell.text for cell in row] for row in table.rows) == [
-        ["cca", "0.4", "500.0", ""], ["rcl", "0.4", "500.0", "500.0"],
-        ["rcsl", "0.4", "500.0", "500.0"],
-    ]  # fmt: skip
-    [test] = [each for each in tables.recall_tables(rows) if each.title.startswith("Test")]
-    assert [row[0].text for row in test.rows] == ["cca", "rcl", "rcsl"]
-    directions = tables.directions_table(rows)
-    assert [cell.text for cell in directions.rows[0][4:]] == [*["83.3"] * 6, "500.0", "1"]
-
-
 def test_losses_of_rcl_train_as_long():
     found = asked("rcl-losses", only={"seed": [1]}, train__epochs=3)
     assert len(found) == 40 and found[0].name == "mae_one_negative-saf-image0.2-seed1"
@@ -93,20 +71,6 @@ def test_losses_of_rcl_train_as_long():
             assert config.rcl.negatives == (row in losses)
     elsewhere = by_row(asked("rcl-losses", "coco", only={"seed": [0]}))
     assert {(total_epochs(each), each.data.name) for each in elsewhere.values()} == {(30, "coco")}
-
-
-def test_few_known_pairs():
-    """RCSL's data, model and constant learning rate, whatever the method."""
-    found = asked("rcsl-pairs", only={"seed": [0]}, path="DIR")
-    assert [cell.name for cell in found] == [
-        f"{method}_{paired}-aggregate-semi_paired{paired}-seed0"
-        for paired in (500, 2000)
-        for method in ("triplet", "rcsl")
-    ]
-    for cell in found:
-        config = cell.config
-        assert (config.data.train_images, config.optim.learning_rate) == (0, 5e-4)
-        assert total_epochs(config) < config.optim.decay_epochs
 
 
 @pytest.mark.parametrize(
