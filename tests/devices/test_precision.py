@@ -56,7 +56,8 @@ def step(head: str):
     return method.step, state, {"matched": batch, "mismatched": batch}
 
 
-@pytest.mark.parametrize("head", [pytest.param("sgr", marks=pytest.mark.slow), "pem"])
+@pytest.mark.slow
+@pytest.mark.parametrize("head", ["sgr", "pem"])
 def test_every_product_of_a_step_has_a_precision(head):
     with matmul_precision("float32"):
         assert product_precisions(*step(head)) == {"HIGHEST"}

@@ -166,6 +166,7 @@ def test_judged_vectors_are_made_once_and_belong_to_their_captions(tmp_path, mon
         with_judged_vectors(config, data, tmp_path)
 
 
+@pytest.mark.slow
 def test_an_audit_reads_the_same_vectors(tmp_path):
     """Beside the words, which are a second opinion on what captions say."""
     config = bert_config(train__draw="posterior", mismatch__rate=0.2)
