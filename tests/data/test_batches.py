@@ -95,7 +95,7 @@ def test_caption_batches_drop_and_clip_nothing(batch_size):
 def test_a_bad_row_is_reported_while_reading_ahead(batches):
     dataset = make_dataset()
     row = dataset.stored_image[17]
-    with pytest.raises(DataError, match=f"mine: row {row} .*nan"):
+    with pytest.raises(DataError, match=f"mine: row {row}: .*nan"):
         list(batches(with_nan(dataset, row)))
 
 

@@ -28,20 +28,16 @@ def test_second_column_of_a_tsv(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("dev_caps.txt", b"one\n\nthree\n", "txt:2: the caption is empty"),
-        ("dev_caps.txt", b"one\ntwo\n \r\n", "txt:3: the caption is empty"),
-        ("dev_caps.txt", b"one\ntwo\n\n", "txt:3: the caption is empty"),
-        ("dev_caps.txt", b"one\nt\xffo\n", r"txt:2: byte 2 of the line \(0xff\) is not UTF-8"),
-        ("dev_caps.txt", b"", "the file is empty"),
+        ("dev_caps.txt", b"one\n\nthree\n", "txt:2: found an empty caption"),
+        ("dev_caps.txt", b"one\ntwo\n \r\n", "txt:3: found an empty caption"),
+        ("dev_caps.txt", b"one\ntwo\n\n", "txt:3: found an empty caption"),
+        ("dev_caps.txt", b"one\nt\xffo\n", "txt:2: found the byte 0xff at position 2"),
+        ("dev_caps.txt", b"", "txt: found an empty file"),
         ("dev_caps.tsv", b"1\tone\ntwo\n", "tsv:2: found 1 columns"),
         ("dev_caps.tsv", b"1\tone\t1\n", "tsv:1: found 3 columns"),
         ("dev_caps.tsv", b"1\tone\n2\t \n", "tsv:2: found an empty caption"),
         ("dev_caps.txt", b"one\n" + b"x" * 10_001, "txt:2: found 10001 char.*at most 10000"),
-        (
-            "other.txt",
-            b"one\n",
-            "no captions of dev",
-        ),
+        ("other.txt", b"one\n", "no captions of dev"),
     ],
 )
 def test_unusable_captions_are_refused(tmp_path, name, content, message):

@@ -167,7 +167,7 @@ def test_another_mismatch_in_the_workdir_is_refused(directory, tmp_path, change)
     first = data.mismatch
     before = (tmp_path / "mismatch_index.npy").read_bytes()
     other = load_data(*configs(directory, **change), workdir=None).mismatch
-    message = rf"{first.true_rate:.4f} .*{other.true_rate:.4f}"
+    message = rf"{first.true_rate:.4f}, .*{other.true_rate:.4f}"
     with pytest.raises(DataError, match=message):
         load_data(*configs(directory, **change), workdir=tmp_path)
     assert (tmp_path / "mismatch_index.npy").read_bytes() == before

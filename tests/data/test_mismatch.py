@@ -61,7 +61,7 @@ def test_a_file_says_which_pairs_are_known_to_be_matched(tmp_path):
     np.save(path, [7, 1000, -1])
     with pytest.raises(DataError) as error:
         mismatch.read_known(path, OWN, IMAGES)
-    starts = (f"{path}: entry 1 is 1000", f"{path}: entry 2 is -1")
+    starts = (f"{path}: entry 1: found 1000", f"{path}: entry 2: found -1")
     assert all(map(str.startswith, error.value.args, starts)) and len(error.value.args) == 2
 
 
@@ -82,9 +82,9 @@ def test_methods_trust_the_known_pairs_alone(tmp_path):
 @pytest.mark.parametrize(
     ("protocol", "paired", "message"),
     [
-        ("image", 5, "paired_images is 5"),
-        ("semi_paired", 0, "paired_images is 0"),
-        ("semi_paired", 201, "paired_images is 201"),
+        ("image", 5, "paired_images: found 5"),
+        ("semi_paired", 0, "paired_images: found 0"),
+        ("semi_paired", 201, "paired_images: found 201"),
     ],
 )
 def test_paired_images_that_do_not_fit(protocol, paired, message):
@@ -151,8 +151,8 @@ def changed(place: int, value: int) -> np.ndarray:
         (np.arange(IMAGES - 1), "found 199 entries"),
         (np.arange(IMAGES).astype(float), "found float64 .*expected one axis of integers"),
         (np.arange(IMAGES)[None], r"found int64 \[1, 200\]"),
-        (changed(7, IMAGES), "entry 7 is 200"),
-        (changed(9, -1), "entry 9 is -1"),
+        (changed(7, IMAGES), "entry 7: found 200"),
+        (changed(9, -1), "entry 9: found -1"),
         (np.zeros(0, int), "no data"),
     ],
 )

@@ -298,10 +298,10 @@ def test_hosts_read_their_shares_of_the_same_batches(streams, queue):
     ("streams", "batch_size", "error", "message"),
     [
         ({"all": np.arange(PAIRS)}, 201, DataError, "200 pairs"),
-        ({"all": np.arange(5), "more": np.arange(0)}, 4, DataError, "stream 'more' is empty"),
+        ({"all": np.arange(5), "more": np.arange(0)}, 4, DataError, "no pairs in stream 'more'"),
         ({}, 4, DataError, "no stream"),
-        ({"all": np.array([3, 200])}, 2, DataError, "pairs 3 to 200"),
-        ({"all": np.array([-1, 20])}, 2, DataError, "pairs -1 to 20"),
+        ({"all": np.array([3, 200])}, 2, DataError, "rows 3 to 200"),
+        ({"all": np.array([-1, 20])}, 2, DataError, "rows -1 to 20"),
     ],
 )
 def test_unusable_streams_are_refused(streams, batch_size, error, message):

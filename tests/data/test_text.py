@@ -163,14 +163,14 @@ def gap() -> dict:
         (["dog"], "found list"),
         ({**published(SPECIAL), "word2idx": []}, "JSON objects"),
         (published(["<pad>", "<start>", "<end>", "dog"]), "no <unk>"),
-        (published([*SPECIAL, "a\ud800"]), r"word2idx has 'a\\ud800', a lone surrogate"),
-        (published(["dog", *SPECIAL]), "<pad> has index 1"),
-        (gap(), "index 4 belongs to none.*0 to 4"),
+        (published([*SPECIAL, "a\ud800"]), r"word2idx: .*surrogate 'a\\ud800'"),
+        (published(["dog", *SPECIAL]), "<pad>: found 1"),
+        (gap(), "without the index 4.*0 to 4"),
         ({**published(SPECIAL), "word2idx": {w: "1" for w in SPECIAL}}, "to integers"),
         ({**published([*SPECIAL, "dog"]), "idx": 7}, "found 7 .*expected 5"),
         (
             {**published([*SPECIAL, "dog"]), "idx2word": published([*SPECIAL, "cat"])["idx2word"]},
-            "'cat' at 4",
+            "4: found 'cat'",
         ),
     ],
 )

@@ -84,10 +84,10 @@ def test_any_number_of_captions_may_be_the_same_number(tmp_path):
     [
         ([0, 0, 1], r"found int64 \[3\]"),
         ([0.0, 0, 1, 2], r"found float64 \[4\]"),
-        ([0, 0, 1, 3], r"entry 3 is 3"),
-        ([0, -1, 1, 2], r"entry 1 is -1"),
-        ([0, 1, 0, 2], "entry 2 is 0 after 1"),
-        ([0, 0, 2, 2], "row 1 is not in it"),
+        ([0, 0, 1, 3], r"entry 3: found 3"),
+        ([0, -1, 1, 2], r"entry 1: found -1"),
+        ([0, 1, 0, 2], "entry 2: found 0 after 1"),
+        ([0, 0, 2, 2], "found no row 1"),
     ],
 )
 def test_a_wrong_file_is_refused(tmp_path, entries, message):

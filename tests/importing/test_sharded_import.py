@@ -158,7 +158,7 @@ def test_shares_in_either_order_make_the_bytes_of_one_process(request_of_tars, t
 
 def test_nobody_closes_a_directory_that_another_process_works_in(request_of_tars, tmp_path):
     assert import_sharded(request_of_tars, load, share=Share(1, 2)) is None
-    with locked_directory(request_of_tars.partial, "imports into", shared=True):
+    with locked_directory(request_of_tars.partial, "imports into", share=1):
         with pytest.raises(ConfigError, match="process"):
             import_sharded(request_of_tars, load)
         assert import_sharded(request_of_tars, load, share=Share(2, 2)) is None
@@ -179,21 +179,21 @@ def test_a_share_that_is_already_at_work_is_refused(request_of_tars):
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/2/3", "-1/2", "1/0"])
 def test_what_is_no_share_is_refused(text):
-    with pytest.raises(ConfigError, match="--shards="):
+    with pytest.raises(ConfigError, match="--share="):
         parse_share(text)
 
 
 def test_the_flag_is_a_share_or_stands_alone(request_of_tars, monkeypatch, capsys):
     monkeypatch.setattr(importer, "load_encoder", load)
     flags = ["--source=tars", "--encoder=pixels", "--max_rejected=0.1"]
-    for share in ("--shards=2/3", "--shards=1/3"):
+    for share in ("--share=2/3", "--share=1/3"):
         main.main(["import", *flags, share, "--out=out"])
     last = capsys.readouterr().out.splitlines()[-1]
     assert "2 of 3 shards" in last and "00002.tar" in last
-    main.main(["import", *flags, "--shards", "--out=out"])
+    main.main(["import", *flags, "--per_file", "--out=out"])
     assert (request_of_tars.out / "dataset.json").exists()
-    with pytest.raises(SystemExit, match="--shards=4/3"):
-        main.main(["import", *flags, "--shards=4/3", "--out=more"])
+    with pytest.raises(SystemExit, match="--share=4/3"):
+        main.main(["import", *flags, "--share=4/3", "--out=more"])
 
 
 @pytest.mark.slow

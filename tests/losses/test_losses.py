@@ -216,13 +216,13 @@ def test_negatives_are_drawn_evenly_and_never_the_pair_itself():
 @pytest.mark.usefixtures("unchecked_arrays")
 @pytest.mark.parametrize("name", [*RANKING, *CONTRASTIVE, *BOUNDS])
 def test_rectangular_pairs_are_refused(name):
-    with pytest.raises(ValueError, match=r"square.*\(3, 4\)"):
+    with pytest.raises(ValueError, match=r"\(3, 4\).*square"):
         loss(name)(jnp.zeros((3, 4)), None)
 
 
 @pytest.mark.usefixtures("unchecked_arrays")
 def test_negatives_of_another_shape_are_refused():
-    with pytest.raises(ValueError, match=r"\(3, 3\) and \(4, 4\)"):
+    with pytest.raises(ValueError, match=r"negatives: .*\(4, 4\).*\(3, 3\)"):
         complementary_contrastive(jnp.zeros((3, 3)), tau=TAU, negatives=jnp.ones((4, 4), bool))
 
 

@@ -302,7 +302,7 @@ def test_region_mask_is_refused_where_positions_are_normalised_separately(head):
     if head not in ("sgr", "saf", "linear", "de"):
         assert make_model(config, vocabulary_size=9).config.model.region_mask == 0.4
         return
-    with pytest.raises(ConfigError, match=r"region_mask: 0\.4"):
+    with pytest.raises(ConfigError, match=r"region_mask: found 0\.4"):
         make_model(config, vocabulary_size=9)
 
 
