@@ -154,7 +154,7 @@ DAMAGES = {
         "{0}/dev_caps.txt: found 4 captions",
     ),
     "empty caption": (set_line("train", 9, b" \r"), "{}/train_caps.txt:9: "),
-    "not UTF-8": (set_line("test", 2, b"caf\xe9"), "{}/test_caps.txt:2: found the byte 0xe9 at position 4"),
+    "not UTF-8": (set_line("test", 2, b"caf\xe9"), "{}/test_caps.txt:2: found the byte 0xe9 at"),
     "no <unk>": (give_vocabulary([*SPECIAL[:3], "dog"]), "{}/vocab.json: word2idx: found no <unk>"),
     "index out of range": (give_index([*range(11), 12]), "{}/index.npy: entry 11: found 12"),
     "index of another length": (give_index(range(13)), "{}/index.npy: found 13 entries"),

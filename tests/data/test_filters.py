@@ -85,8 +85,8 @@ def test_equal_scores_leave_the_share_asked_for(config, tmp_path):
     [
         ({"filter": "clip"}, ConfigError, "data.filter: found 'clip'"),
         ({"filter": "score"}, ConfigError, "data.filter=score requires"),
-        ({"filter": "truth", "filter_scores": "x.npy"}, ConfigError, "data.filter_scores .*filter=truth"),
-        ({"filter_scores": "x.npy"}, ConfigError, "data.filter_scores .*filter=none"),
+        ({"filter": "truth", "filter_scores": "x.npy"}, ConfigError, "filter_scores .*=truth"),
+        ({"filter_scores": "x.npy"}, ConfigError, "filter_scores .*=none"),
         ({"filter_value": 0.0}, ConfigError, "filter_value: found 0"),
         ({"filter_value": 1.5}, ConfigError, "filter_value: found 1.5"),
         ({"filter_value": 1e-3}, DataError, r"share .*all 60 .* scores 0 to 0.98"),

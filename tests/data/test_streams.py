@@ -12,14 +12,7 @@ from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.data.streams import TrainStream
 from l2rm_jax.devices.hosts import Share
 from l2rm_jax.errors import ConfigError, DataError
-from tests.data.samples import (
-    IMAGES,
-    PAIRS,
-    CountedRows,
-    check_batch,
-    joined,
-    make_dataset,
-)
+from tests.data.samples import IMAGES, PAIRS, CountedRows, check_batch, joined, make_dataset
 
 
 def two_streams(dataset: PairDataset) -> dict[str, np.ndarray]:

@@ -164,7 +164,7 @@ FAULTS = {
         change("train_caps.npy", lambda x: x[:-1]),
         *("{}/train_lengths.npy: ", "int64 [24]"),
     ),
-    "too long": (change("test_lengths.npy", lambda x: x + 1), "{}/test_lengths.npy: entry 6: ", "8"),
+    "too long": (change("test_lengths.npy", lambda x: x + 1), "{}/test_lengths.npy: entry 6:", "8"),
     "nan": (change("train_caps.npy", set_nan), "{}/train_caps.npy: row 6: ", "nan"),
     "text of another length": (
         lambda config: file(config, "train_caps.txt").write_text("one line\n"),

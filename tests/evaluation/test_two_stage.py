@@ -5,12 +5,7 @@ import pytest
 
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.evaluation.protocols import PROTOCOLS, Protocol, recall_rows
-from l2rm_jax.evaluation.recall import (
-    image_ranks,
-    recall_table,
-    recalls,
-    text_ranks,
-)
+from l2rm_jax.evaluation.recall import image_ranks, recall_table, recalls, text_ranks
 from l2rm_jax.evaluation.two_stage import Shortlist
 
 IMAGES, PER_IMAGE = 12, 3

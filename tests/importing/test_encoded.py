@@ -8,13 +8,7 @@ pytest.importorskip("datasets", reason="the extra `import` is not installed")
 from l2rm_jax import main
 from l2rm_jax.data.encoders import make_encoder
 from tests.data.encoders.tiny_models import save_clip
-from tests.importing.made import (
-    picture,
-    read_directory,
-    rows_of,
-    write_csv,
-    write_pictures,
-)
+from tests.importing.made import picture, read_directory, rows_of, write_csv, write_pictures
 
 
 def test_vectors_of_a_table_are_those_of_the_encoder(tmp_path, monkeypatch, capsys):

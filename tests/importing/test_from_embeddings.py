@@ -142,10 +142,7 @@ def test_rows_without_a_caption_or_with_a_damaged_vector_are_rejected(imported, 
         (lambda c, v: c["picture_digest"].__setitem__(3, "ab"), "row 12: .*ab"),
         (lambda c, v: c.update(caption=[["one", "two"]] * 8), "row 9: "),
         (lambda c, v: c.pop("image_path"), "metadata_00001.parquet.*image_path"),
-        (
-            lambda c, v: c.update(picture_digest=["g" * 32] * 8),
-            "row 9: .*picture_digest",
-        ),
+        (lambda c, v: c.update(picture_digest=["g" * 32] * 8), "row 9: .*picture_digest"),
     ],
 )
 def test_metadata_that_do_not_fit_are_an_error(imported, tmp_path, change, message):
@@ -194,8 +191,7 @@ def test_an_import_that_lacked_only_its_name_is_complete(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [('{"name": "of another program"}', None), ("{", r"dataset\.json")],
+    ("text", "message"), [('{"name": "of another program"}', None), ("{", r"dataset\.json")]
 )
 def test_what_other_programs_say_of_shards_is_not_read(tmp_path, text, message):
     vectors = {"image_emb": list(np.eye(4)), "text_emb": list(np.eye(4))}

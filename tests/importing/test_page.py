@@ -17,13 +17,7 @@ from l2rm_jax.errors import DataError
 from l2rm_jax.importing import importer
 from l2rm_jax.run import encoders
 from l2rm_jax.run.config_file import load_config
-from tests.importing.made import (
-    PixelEncoder,
-    read_directory,
-    rows_of,
-    write_csv,
-    write_pictures,
-)
+from tests.importing.made import PixelEncoder, read_directory, rows_of, write_csv, write_pictures
 from tests.test_pages import blocks, commands
 
 PAGE = Path(importer.__file__).with_name("README.md")

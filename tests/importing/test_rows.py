@@ -180,11 +180,7 @@ PICTURES = {
     "animated webp": (animated("WEBP"), ["first frame"], lambda: picture(0)),
     "turned": (turned(6), ["turned upright"], lambda: picture(3)),
     "upright": (encoded(picture(3)), [], lambda: picture(3)),
-    "transparent": (
-        transparent(),
-        ["transparent to white"],
-        white,
-    ),
+    "transparent": (transparent(), ["transparent to white"], white),
 }
 
 

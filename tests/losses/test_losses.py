@@ -16,12 +16,7 @@ RANKING = {
     "triplet_eval_loss": per_pair_hinge,
 }
 CONTRASTIVE = {"InfoNCE": info_nce, "RCE": robust_info_nce}
-REMATCHING = {
-    "Soft_InfoNCE": soft_info_nce,
-    "KL": kl,
-    "sym_KL": symmetric_kl,
-    "JS": jensen_shannon,
-}
+REMATCHING = {"Soft_InfoNCE": soft_info_nce, "KL": kl, "sym_KL": symmetric_kl, "JS": jensen_shannon}
 NAMES = [*RANKING, *CONTRASTIVE, *BOUNDS, *REMATCHING]
 TAU, MARGIN, Q = 0.05, 0.2, 0.3
 
@@ -118,9 +113,7 @@ NAIVE = {
         s, p, lambda q, t: 0.5 * (kl_divergence(t, q) + kl_divergence(q, t))
     ),
     "JS": lambda s, p: naive_rematching(
-        s,
-        p,
-        lambda q, t: 0.5 * (kl_divergence((q + t) / 2, q) + kl_divergence((q + t) / 2, t)),
+        s, p, lambda q, t: 0.5 * (kl_divergence((q + t) / 2, q) + kl_divergence((q + t) / 2, t))
     ),
 }
 

@@ -140,10 +140,7 @@ def test_an_unknown_name_is_refused(field):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("warmup_loss", "rematch_loss", "cost_name"),
-    [
-        ("infonce", "infonce", "cosine"),
-        ("triplet", "js", "learned"),
-    ],
+    [("infonce", "infonce", "cosine"), ("triplet", "js", "learned")],
 )
 def test_every_ablation_takes_a_finite_step(warmup_loss, rematch_loss, cost_name):
     config = small_config(
