@@ -36,7 +36,7 @@ def test_rows_are_bytes_of_the_mapped_file(tmp_path):
     for wrong in (lambda: pixels.rows([5]), lambda: pixels.rows([-1])):
         with pytest.raises(DataError, match=r"index -?\d"):
             wrong()
-    with pytest.raises(DataError, match="5 images.* 6"):
+    with pytest.raises(DataError, match=r"5 images.* 6"):
         pixels.head(6)
 
 

@@ -56,7 +56,7 @@ def test_words_and_other_sizes_are_refused(directory, tmp_path):
         evaluate_vectors(config_of(tmp_path))
     config = config_of(directory)
     config.evaluation.protocol = "msvd"
-    with pytest.raises(ConfigError, match="670 .*msvd"):
+    with pytest.raises(ConfigError, match=r"670 .*msvd"):
         evaluate_vectors(config)
 
 
@@ -79,5 +79,5 @@ def test_search_finds_what_the_cosines_say(directory):
 def test_search_by_text_needs_the_encoder_of_the_data(directory):
     with pytest.raises(SystemExit, match="encoder"):
         main(["search", "--zero_shot", f"--gallery={directory}:test", "--query=a dog"])
-    with pytest.raises(SystemExit, match="--zero_shot .*--workdir"):
+    with pytest.raises(SystemExit, match=r"--zero_shot .*--workdir"):
         main(["search", "--zero_shot", f"--gallery={directory}", "--query=x", "--workdir=w"])

@@ -186,7 +186,7 @@ def test_search_by_transport():
 def test_rcsl_needs_a_protocol_with_known_pairs():
     config = semi_paired_config("rcsl")
     config.mismatch.protocol = "image"
-    with pytest.raises(ConfigError, match="mismatch.protocol=image.*semi_paired"):
+    with pytest.raises(ConfigError, match=r"mismatch.protocol=image.*semi_paired"):
         make_method(MODEL, config)
 
 
