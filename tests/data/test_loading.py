@@ -119,6 +119,7 @@ def test_first_images_only(directory):
     data = load_data(*configs(directory, train_images=4, dev_images=2), workdir=None)
     assert (len(data.train), len(data.dev), len(data.test)) == (20, 10, 30)
     assert len(data.mismatch.stored_image) == 20
+    assert data.train.captions == [f"caption number {k}" for k in range(20)]
 
 
 def test_sentences_are_split_where_asked(directory, monkeypatch):

@@ -18,12 +18,6 @@ def pairs() -> PairDataset:
     return PairDataset("train", images, captions, tokens, own, own)
 
 
-def test_the_first_images_keep_their_captions(pairs):
-    first = pairs.head(8)
-    assert (len(first), len(first.tokens), len(first.images)) == (40, 40, 8)
-    assert first.captions == pairs.captions[:40]
-
-
 def test_a_mismatch_moves_captions_to_other_images(pairs):
     first = pairs.head(8)
     made = mismatch.generate("caption", 0.9, 0, first.caption_image, 8)
