@@ -24,19 +24,12 @@ from tests.importing.made import (
     read_directory,
     write_csv,
     write_jsonl,
-    write_pictures,
 )
 
 
 @pytest.fixture(autouse=True)
 def encoder(monkeypatch):
     monkeypatch.setattr(importer, "_load_encoder", lambda request: PixelEncoder())
-
-
-@pytest.fixture
-def root(tmp_path) -> Path:
-    write_pictures(tmp_path)
-    return tmp_path
 
 
 def imported(root: Path, source: Path, out: str = "out", **fields):

@@ -24,7 +24,6 @@ from tests.importing.made import (  # noqa: E402
     rows_of,
     write_csv,
     write_jsonl,
-    write_pictures,
     write_tar,
 )
 
@@ -41,12 +40,6 @@ def encoder(monkeypatch):
         return None
 
     monkeypatch.setattr(importer, "_load_encoder", make)
-
-
-@pytest.fixture
-def root(tmp_path) -> Path:
-    write_pictures(tmp_path)
-    return tmp_path
 
 
 NAMES = [f"images/{number:03}.png" for number in range(12)]
