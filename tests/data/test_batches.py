@@ -99,12 +99,7 @@ def test_a_bad_row_is_reported_while_reading_ahead(batches):
         list(batches(with_nan(dataset, row)))
 
 
-@pytest.mark.parametrize(
-    ("length", "bucket"), [(1, 8), (8, 8), (9, 12), (64, 64), (65, 96), (96, 96), (97, 128)]
-)
-def test_smallest_bucket(length, bucket):
-    assert smallest_bucket(length) == bucket
-
-
-def test_smallest_bucket_beyond_the_last():
+def test_smallest_bucket():
+    lengths = (1, 8, 9, 64, 65, 96, 97)
+    assert [smallest_bucket(length) for length in lengths] == [8, 8, 12, 64, 96, 96, 128]
     assert smallest_bucket(41, (10, 40)) == 64

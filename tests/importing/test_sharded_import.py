@@ -19,7 +19,6 @@ from l2rm_jax.data.files import locked_directory
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.executors import Place, Share, parse_share
 from l2rm_jax.importing import Request, importer, sharded_import
-from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.sharded_import import describe_unfinished, import_sharded
 from tests.importing.made import PixelEncoder, captions_of, encoded, picture, write_tar
 
@@ -77,19 +76,6 @@ def test_each_file_becomes_a_shard_and_no_row_is_lost(request_of_tars, tmp_path)
     assert table["row"].to_pylist() == [1, 2, 4, 5]
     assert set(table["file"].to_pylist()) == {"00001.tar"}
     assert not (tmp_path / "out" / "work").exists()
-
-
-def test_shards_hold_what_an_import_of_all_files_at_once_holds(request_of_tars, tmp_path):
-    import_sharded(request_of_tars, load)
-    whole = replace(request_of_tars, out=tmp_path / "whole", split="1,0,0")
-    import_data(whole, lambda request: PixelEncoder())
-    inputs, rows = inputs_of_shards(tmp_path / "out", tmp_path / "copies"), np.arange(14)
-    np.testing.assert_array_equal(
-        inputs.pairs.images[rows], np.load(tmp_path / "whole" / "train_ims.npy")
-    )
-    np.testing.assert_array_equal(
-        inputs.pairs.captions[rows], np.load(tmp_path / "whole" / "train_caps.npy")
-    )
 
 
 def test_an_import_that_was_stopped_computes_no_shard_twice(request_of_tars, tmp_path, monkeypatch):

@@ -21,7 +21,6 @@ from l2rm_jax.models.imram import IMRAM
 from l2rm_jax.models.omit import MARGINS, MATCHINGS, OMIT
 from l2rm_jax.models.pem import PEM, Gaussian
 from l2rm_jax.models.vse import VSE
-from l2rm_jax.run.validate_config import check_fields
 from tests.models.test_alignment import EPSILON, cam_i2t_pair, imram_pair, omit_plan
 
 IMAGES, TEXTS, DIM = 4, 5, 6
@@ -247,13 +246,3 @@ def test_region_mask_is_refused_where_positions_are_normalised_separately(head):
         return
     with pytest.raises(ConfigError, match=r"region_mask: found 0\.4"):
         make_model(config, vocabulary_size=9)
-
-
-@pytest.mark.parametrize(
-    ("field", "value"), [("region_mask", 1.0), ("word_noise", -0.1), ("match_epsilon", 0.0)]
-)
-def test_shares_out_of_range_are_refused(field, value):
-    config = defaults.default()
-    config.model[field] = value
-    with pytest.raises(ConfigError, match=rf"model\.{field}: {value}"):
-        check_fields(config)
