@@ -69,7 +69,7 @@ def missing_shard(directory):
 
 WORD = "embeddings.word_embeddings.weight"
 NORM = "encoder.layer.1.output.LayerNorm.bias"
-FAULTS = {  # a function that damages a directory, and what the message names
+FAULTS = {  # a function that damages a directory, and a part of the message
     "no config": (remove("config.json"), r"config\.json"),
     "no tokenizer": (remove("tokenizer.json"), r"tokenizer\.json"),
     "no weights": (remove("model.safetensors"), r"model\.safetensors"),
