@@ -122,18 +122,3 @@ def test_the_head_fits_the_captions(regions, captions, head):
     record = {"images": images, "captions": captions, "splits": sizes}
     fields = fitting.fitting_fields(record)
     assert (fields["model.head"], fields["train.batch_size"]) == (head, 64)
-
-
-@pytest.mark.slow
-def test_an_import_is_checked_trained_on_and_evaluated(place, capsys):
-    imported_arrays()
-    main.main(["check", "--data=mine"])
-    fields = [
-        "--config.train.warmup_epochs=0",
-        "--config.train.epochs=2",
-        "--config.method=infonce",
-    ]
-    main.main(["--data=mine", "--workdir=run", "--config.model.embed_dim=16", *fields])
-    capsys.readouterr()
-    main.main(["evaluate", "--workdir=run", "--data=mine:dev"])
-    assert "run (vse)" in capsys.readouterr().out
