@@ -81,7 +81,8 @@ def test_rows_are_the_principal_components_of_the_pooled_numbers(monkeypatch):
     np.testing.assert_allclose(rows @ rows.T, expected @ expected.T, atol=0.05)
 
 
-def test_numbers_that_never_change_say_nothing():
+def test_numbers_that_never_change_say_nothing(monkeypatch):
+    monkeypatch.setattr(set_features, "VISUAL_WORDS", 4)
     sets = np.random.default_rng(3).standard_normal((30, 4, 3)).astype(np.float32)
     sets[..., 2] = 7
     _, rows = set_rows(reader(sets, np.full(30, 4)), 30)
@@ -98,7 +99,8 @@ def test_grids_are_told_from_sets():
     assert not looks_like_grid(grids[:, :35]) and not looks_like_grid(grids[:1])
 
 
-def test_sets_of_different_sizes_are_no_grid():
+def test_sets_of_different_sizes_are_no_grid(monkeypatch):
+    monkeypatch.setattr(set_features, "VISUAL_WORDS", 4)
     rng = np.random.default_rng(5)
     sets, sizes = smooth_grids(40, 4, 3, rng), np.full(40, 16)
     sizes[3] = 15
