@@ -173,13 +173,13 @@ def test_the_flag_is_a_share_or_stands_alone(request_of_tars, monkeypatch, capsy
     monkeypatch.setattr(importer, "load_encoder", load)
     flags = ["--source=tars", "--encoder=pixels", "--max_rejected=0.1"]
     for share in ("--share=2/3", "--share=1/3"):
-        main.main(["import", *flags, share, "--out=out"])
+        main.main(["import", *flags, "--per_file", share, "--out=out"])
     last = capsys.readouterr().out.splitlines()[-1]
     assert "2 of 3 shards" in last and "00002.tar" in last
     main.main(["import", *flags, "--per_file", "--out=out"])
     assert (request_of_tars.out / "dataset.json").exists()
     with pytest.raises(SystemExit, match="--share=4/3"):
-        main.main(["import", *flags, "--share=4/3", "--out=more"])
+        main.main(["import", *flags, "--per_file", "--share=4/3", "--out=more"])
 
 
 @pytest.mark.slow

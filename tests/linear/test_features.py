@@ -187,7 +187,8 @@ def test_vectors_stay_as_they_are_and_are_checked():
         image_vectors(data_set(images, [])).rows[at]
 
 
-def test_vectors_depend_on_no_pairing():
+def test_vectors_depend_on_no_pairing(monkeypatch):
+    monkeypatch.setattr(set_features, "VISUAL_WORDS", 4)
     rng = np.random.default_rng(8)
     tokens = [rng.integers(0, 9, 6) for _ in range(60)]
     dataset = data_set(rng.random((30, 4, 5), np.float32), tokens)
