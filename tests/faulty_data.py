@@ -103,10 +103,10 @@ def give_vocabulary(words: list[str]) -> Callable:
 # Fault -> function that damages the data or the config, and the start of the error message, in
 # which {} stands for the directory of the data.
 DAMAGES = {
-    "method": (set_field("method", "l3rm"), "method: 'l3rm'"),
+    "method": (set_field("method", "l3rm"), "method: found 'l3rm'"),
     "head": (set_field("model.head", "sfa"), "model.head: 'sfa'"),
     "a name within the method": (set_field("l2rm.solver", "x"), "l2rm.solver: 'x'"),
-    "precision": (set_field("precision", "fp8"), "precision: 'fp8'"),
+    "precision": (set_field("precision", "fp8"), "precision: found 'fp8'"),
     "queue": (set_field("l2rm.queue_length", 7), "queue_length"),
     "no directory": (set_field("data.path", "/nowhere"), "/nowhere: "),
     "no path": (set_field("data.path", ""), "data.path: "),
@@ -127,15 +127,15 @@ DAMAGES = {
     "truncated": (truncate, "{}/dev_ims.npy: truncated: found 600 bytes"),
     "nan": (
         set_row("train", 7, np.nan),
-        "{}/train_ims.npy: row 7 holds nan (region 1, dimension 2)",
+        "{}/train_ims.npy: row 7: found nan (region 1, dimension 2)",
     ),
     "infinite": (
         set_row("test", 5, -np.inf),
-        "{}/test_ims.npy: row 5 holds -inf (region 1, dimension 2)",
+        "{}/test_ims.npy: row 5: found -inf (region 1, dimension 2)",
     ),
     "beyond float32": (
         set_features("dev", lambda x: np.where(x == x[3, 2, 1], 1e300, x.astype(float))),
-        "{}/dev_ims.npy: row 3 holds 1e+300 (region 2, dimension 1)",
+        "{}/dev_ims.npy: row 3: found 1e+300 (region 2, dimension 1)",
     ),
     "dimensions": (
         set_features("test", lambda x: x[..., :5]),
@@ -154,12 +154,12 @@ DAMAGES = {
         "{0}/dev_caps.txt: found 4 captions",
     ),
     "empty caption": (set_line("train", 9, b" \r"), "{}/train_caps.txt:9: "),
-    "not UTF-8": (set_line("test", 2, b"caf\xe9"), "{}/test_caps.txt:2: byte 4"),
-    "no <unk>": (give_vocabulary([*SPECIAL[:3], "dog"]), "{}/vocab.json: word2idx has no <unk>"),
-    "index out of range": (give_index([*range(11), 12]), "{}/index.npy: entry 11 is 12"),
+    "not UTF-8": (set_line("test", 2, b"caf\xe9"), "{}/test_caps.txt:2: found the byte 0xe9 at"),
+    "no <unk>": (give_vocabulary([*SPECIAL[:3], "dog"]), "{}/vocab.json: word2idx: found no <unk>"),
+    "index out of range": (give_index([*range(11), 12]), "{}/index.npy: entry 11: found 12"),
     "index of another length": (give_index(range(13)), "{}/index.npy: found 13 entries"),
     "rate": (set_field("mismatch.rate", 1.0), "mismatch.rate"),
-    "too many training images": (set_field("data.train_images", 13), "data.train_images is 13"),
-    "fewer than no images": (set_field("data.dev_images", -1), "data.dev_images is -1"),
+    "too many training images": (set_field("data.train_images", 13), "data.train_images: found 13"),
+    "fewer than no images": (set_field("data.dev_images", -1), "data.dev_images: found -1"),
     "batch": (set_field("train.batch_size", 61), "train: found 60 pairs"),
 }

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.repeats import undo_repeats
 from l2rm_jax.errors import DataError
 
 RNG = np.random.default_rng(0)
@@ -48,14 +49,14 @@ def test_head_of_features():
     assert images.shape == (3, 4, 6)
     np.testing.assert_array_equal(images.rows([2]), stored[[2]])
     for wrong in (0, 4):
-        with pytest.raises(DataError, match=f"mine: .*{wrong} of 3"):
+        with pytest.raises(DataError, match=f"mine: .*3 images.*{wrong}"):
             images.head(wrong)
 
 
 @pytest.mark.parametrize("wrong", [-1, 7])
 def test_rows_out_of_range_are_refused(wrong):
     images = RegionFeatures.from_array(features(7), "mine")
-    with pytest.raises(DataError, match=f"mine: .*image {wrong}"):
+    with pytest.raises(DataError, match=f"mine: .*index {wrong}"):
         images.rows([0, wrong])
 
 
@@ -79,7 +80,7 @@ def test_float64_beyond_float32_is_named(tmp_path, sign):
     np.save(tmp_path / "train_ims.npy", stored)
     images = RegionFeatures.read(tmp_path / "train_ims.npy")
     assert np.isfinite(images.rows([2])).all()
-    with pytest.raises(DataError, match=r"row 4 .*-?1e\+39 .*float32"):
+    with pytest.raises(DataError, match=r"row 4: .*-?1e\+39 .*float32"):
         images.rows([2, 4])
 
 
@@ -101,9 +102,9 @@ def test_rows_that_were_taken_keep_their_numbers_in_errors():
     stored = features(7)
     stored[5, 3, 1] = np.nan
     images = RegionFeatures.from_array(stored, "train_caps.npy").take(np.array([1, 5, 6]))
-    with pytest.raises(DataError, match=r"row 5 .*nan"):
+    with pytest.raises(DataError, match=r"row 5: .*nan"):
         images.rows([1])
-    with pytest.raises(DataError, match=r"row 5 .*nan"):
+    with pytest.raises(DataError, match=r"row 5: .*nan"):
         images.take(np.array([1, 2])).head(1).rows([0])
 
 
@@ -128,9 +129,9 @@ def test_wrong_array_is_refused(tmp_path, array, message):
     [
         (np.ones(5, np.float32), r"found float32 \[5\]"),
         (np.ones(6, int), r"found int64 \[6\]"),
-        (np.array([1, 1, np.nan, 1, 1, 1], np.float32), "entry 2 is nan"),
-        (np.array([1, 1, 1, 1e300, 1, 1]), "entry 3 is inf"),
-        (np.array([1, np.inf, 1, 1, np.nan, 1], np.float32), "entry 1 is inf"),
+        (np.array([1, 1, np.nan, 1, 1, 1], np.float32), "entry 2: found nan"),
+        (np.array([1, 1, 1, 1e300, 1, 1]), "entry 3: found inf"),
+        (np.array([1, np.inf, 1, 1, np.nan, 1], np.float32), "entry 1: found inf"),
     ],
 )
 def test_wrong_scale_is_refused(tmp_path, scale, message):
@@ -190,7 +191,7 @@ def test_rows_are_zero_past_the_regions_of_an_image(tmp_path, dtype):
     counts = images.region_counts([2, 0])
     assert counts.tolist() == [3, 4] and counts.dtype == np.int32
     assert images.head(2).region_counts([1]).tolist() == [1]
-    with pytest.raises(DataError, match="image 2"):
+    with pytest.raises(DataError, match="index 2"):
         images.head(2).region_counts([2])
 
 
@@ -198,7 +199,7 @@ def test_a_region_that_is_not_finite_is_named_among_padding(tmp_path):
     stored = write_counted(tmp_path, np.array([4, 1, 3]))
     stored[2, 1, 5] = np.inf
     np.save(tmp_path / "train_ims.npy", stored)
-    with pytest.raises(DataError, match=r"row 2 .*inf .*1, .*5"):
+    with pytest.raises(DataError, match=r"row 2: .*inf .*1, .*5"):
         RegionFeatures.read(tmp_path / "train_ims.npy").rows([0, 1, 2])
 
 
@@ -209,8 +210,8 @@ def test_a_region_that_is_not_finite_is_named_among_padding(tmp_path):
         (np.ones(7), r"found float64 \[7\]"),
         (np.ones(6, np.int32), r"found int32 \[6\]"),
         (np.ones((7, 1), np.int32), r"found int32 \[7, 1\]"),
-        (np.array([1, 4, 0, 4, 4, 4, 4]), "entry 2 is 0"),
-        (np.array([1, 4, 4, 4, 4, 4, 5], np.uint8), "entry 6 is 5"),
+        (np.array([1, 4, 0, 4, 4, 4, 4]), "entry 2: found 0"),
+        (np.array([1, 4, 4, 4, 4, 4, 5], np.uint8), "entry 6: found 5"),
     ],
 )
 def test_wrong_counts_are_refused(tmp_path, counts, message):
@@ -220,3 +221,58 @@ def test_wrong_counts_are_refused(tmp_path, counts, message):
         RegionFeatures.read(tmp_path / "train_ims.npy")
     with pytest.raises(DataError, match=f"mine, region counts: {message}"):
         RegionFeatures.from_array(features(7), "mine", counts)
+
+
+@pytest.mark.parametrize("images", [1, 3, 200])
+def test_repeats_are_undone(images):
+    stored = features(images)
+    stored[0, 0, 0] = np.nan  # identical bytes, though not equal
+    seen = undo_repeats(RegionFeatures.from_array(np.repeat(stored, 5, axis=0), "mine"))
+    assert seen.shape == (images, 4, 6)
+    last = [images - 1]
+    if images > 1:
+        np.testing.assert_array_equal(seen.rows(last), stored[last])
+        np.testing.assert_array_equal(seen.head(2).rows([1]), stored[[1]])
+    with pytest.raises(DataError, match=r"row 0: .*nan"):
+        seen.rows([0])
+
+
+@pytest.mark.parametrize("rows", [500, 502])
+def test_rows_that_are_no_repeats_are_left_alone(rows):
+    images = RegionFeatures.from_array(features(rows), "mine")
+    assert undo_repeats(images) is images
+
+
+@pytest.mark.parametrize("row", [0, 33, 104, 999])
+def test_partly_repeated_rows_are_refused(row):
+    stored = np.repeat(features(200), 5, axis=0)
+    stored[row, 0, 2] += 1
+    first = row // 5 * 5
+    with pytest.raises(DataError, match=f"mine: rows {first} to {first + 4}: found different"):
+        undo_repeats(RegionFeatures.from_array(stored, "mine"))
+
+
+# Images with fewer regions
+
+
+def test_repeats_are_undone_with_their_counts():
+    counts = RNG.integers(1, 5, 200)
+    stored = np.repeat(features(200), 5, axis=0)
+    rows = np.repeat(counts, 5)
+    padding = np.arange(4) >= rows[:, None]
+    stored[padding] = RNG.normal(size=(padding.sum(), 6))  # unequal within a repeated image
+    seen = undo_repeats(RegionFeatures.from_array(stored, "mine", rows))
+    assert len(seen) == 200
+    np.testing.assert_array_equal(seen.region_counts(np.arange(200)), counts)
+    np.testing.assert_array_equal(seen.head(9).region_counts([8]), counts[[8]])
+    assert seen.rows([3])[0].any(axis=1).sum() == counts[3]
+
+
+@pytest.mark.parametrize("row", [0, 33, 999])
+def test_repeats_of_unequal_counts_are_refused(row):
+    counts = np.full(1000, 3)
+    counts[row] = 2
+    first = row // 5 * 5
+    message = rf"mine: rows {first} to {first + 4}: found \[.*2.*\] regions for one repeated image"
+    with pytest.raises(DataError, match=message):
+        undo_repeats(RegionFeatures.from_array(np.repeat(features(200), 5, 0), "mine", counts))

@@ -119,6 +119,7 @@ def test_first_images_only(directory):
     data = load_data(*configs(directory, train_images=4, dev_images=2), workdir=None)
     assert (len(data.train), len(data.dev), len(data.test)) == (20, 10, 30)
     assert len(data.mismatch.stored_image) == 20
+    assert data.train.captions == [f"caption number {k}" for k in range(20)]
 
 
 def test_sentences_are_split_where_asked(directory, monkeypatch):
@@ -167,7 +168,7 @@ def test_another_mismatch_in_the_workdir_is_refused(directory, tmp_path, change)
     first = data.mismatch
     before = (tmp_path / "mismatch_index.npy").read_bytes()
     other = load_data(*configs(directory, **change), workdir=None).mismatch
-    message = rf"{first.true_rate:.4f} .*{other.true_rate:.4f}"
+    message = rf"{first.true_rate:.4f}, .*{other.true_rate:.4f}"
     with pytest.raises(DataError, match=message):
         load_data(*configs(directory, **change), workdir=tmp_path)
     assert (tmp_path / "mismatch_index.npy").read_bytes() == before

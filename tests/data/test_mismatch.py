@@ -3,7 +3,9 @@ import pytest
 
 from l2rm_jax import config as defaults
 from l2rm_jax.data import mismatch
+from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.loading import load_data
+from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.errors import ConfigError, DataError
 
 IMAGES, CAPTIONS = 200, 1000
@@ -61,7 +63,7 @@ def test_a_file_says_which_pairs_are_known_to_be_matched(tmp_path):
     np.save(path, [7, 1000, -1])
     with pytest.raises(DataError) as error:
         mismatch.read_known(path, OWN, IMAGES)
-    starts = (f"{path}: entry 1 is 1000", f"{path}: entry 2 is -1")
+    starts = (f"{path}: entry 1: found 1000", f"{path}: entry 2: found -1")
     assert all(map(str.startswith, error.value.args, starts)) and len(error.value.args) == 2
 
 
@@ -82,9 +84,9 @@ def test_methods_trust_the_known_pairs_alone(tmp_path):
 @pytest.mark.parametrize(
     ("protocol", "paired", "message"),
     [
-        ("image", 5, "paired_images is 5"),
-        ("semi_paired", 0, "paired_images is 0"),
-        ("semi_paired", 201, "paired_images is 201"),
+        ("image", 5, "paired_images: found 5"),
+        ("semi_paired", 0, "paired_images: found 0"),
+        ("semi_paired", 201, "paired_images: found 201"),
     ],
 )
 def test_paired_images_that_do_not_fit(protocol, paired, message):
@@ -151,8 +153,8 @@ def changed(place: int, value: int) -> np.ndarray:
         (np.arange(IMAGES - 1), "found 199 entries"),
         (np.arange(IMAGES).astype(float), "found float64 .*expected one axis of integers"),
         (np.arange(IMAGES)[None], r"found int64 \[1, 200\]"),
-        (changed(7, IMAGES), "entry 7 is 200"),
-        (changed(9, -1), "entry 9 is -1"),
+        (changed(7, IMAGES), "entry 7: found 200"),
+        (changed(9, -1), "entry 9: found -1"),
         (np.zeros(0, int), "no data"),
     ],
 )
@@ -177,3 +179,27 @@ def test_unusable_index_is_refused(tmp_path, index, message):
 def test_unusable_setting_is_refused(protocol, rate, seed, message):
     with pytest.raises(ConfigError, match=message):
         mismatch.generate(protocol, rate, seed, OWN, IMAGES)
+
+
+@pytest.fixture
+def pairs() -> PairDataset:
+    """Matched pairs of 12 images with 5 captions each."""
+    array = np.random.default_rng(0).normal(size=(12, 4, 6)).astype(np.float32)
+    own = np.arange(60) // 5
+    captions = [f"caption number {k}" for k in range(60)]
+    tokens = [np.array([1, 3, 2], np.int32)] * 60
+    images = RegionFeatures.from_array(array, "mine")
+    return PairDataset("train", images, captions, tokens, own, own)
+
+
+def test_a_mismatch_moves_captions_to_other_images(pairs):
+    first = pairs.head(8)
+    made = mismatch.generate("caption", 0.9, 0, first.caption_image, 8)
+    noisy = first.with_mismatch(made)
+    assert np.array_equal(noisy.stored_image, made.stored_image)
+    assert noisy.matched.mean() == pytest.approx(1 - made.true_rate)
+    assert first.matched.all()
+    with pytest.raises(DataError, match="before mismatching"):
+        noisy.head(2)
+    with pytest.raises(DataError, match=r"40 captions .*8 images"):
+        first.head(2).with_mismatch(made)

@@ -79,7 +79,7 @@ def test_counts():
 
 @pytest.mark.parametrize(("kind", "max_words"), [("siglip", 32), ("bert", 2)])
 def test_max_words_must_leave_room(kind, max_words):
-    with pytest.raises(ConfigError, match=f"data.max_words .*{max_words}"):
+    with pytest.raises(ConfigError, match=f"data.max_words: .*{max_words}"):
         read_pieces(kind, max_words)
 
 

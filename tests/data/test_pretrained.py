@@ -69,23 +69,23 @@ def missing_shard(directory):
 
 WORD = "embeddings.word_embeddings.weight"
 NORM = "encoder.layer.1.output.LayerNorm.bias"
-FAULTS = {  # a function that damages a directory, and what the message names
+FAULTS = {  # a function that damages a directory, and a part of the message
     "no config": (remove("config.json"), r"config\.json"),
     "no tokenizer": (remove("tokenizer.json"), r"tokenizer\.json"),
     "no weights": (remove("model.safetensors"), r"model\.safetensors"),
     "pickled": (pickled, r"pytorch_model\.bin"),
     "config is no JSON": (lambda path: (path / "config.json").write_text("{"), r"config\.json"),
     "config is a list": (lambda path: (path / "config.json").write_text("[]"), r"config\.json"),
-    "another type": (change_config(model_type="gpt2"), "model_type is 'gpt2'"),
-    "activation": (change_config(hidden_act="swiglu"), "hidden_act is 'swiglu'"),
+    "another type": (change_config(model_type="gpt2"), "model_type: found 'gpt2'"),
+    "activation": (change_config(hidden_act="swiglu"), "hidden_act: found 'swiglu'"),
     "positions": (
         change_config(position_embedding_type="relative_key"),
-        "position_embedding_type is 'relative_key'",
+        "position_embedding_type: found 'relative_key'",
     ),
-    "decoder": (change_config(is_decoder=True), "is_decoder is True"),
-    "size": (change_config(hidden_size=-3), "hidden_size is -3"),
-    "heads": (change_config(num_attention_heads=5), "hidden_size is 12"),
-    "rate": (change_config(hidden_dropout_prob="x"), "hidden_dropout_prob is 'x'"),
+    "decoder": (change_config(is_decoder=True), "is_decoder: found True"),
+    "size": (change_config(hidden_size=-3), "hidden_size: found -3"),
+    "heads": (change_config(num_attention_heads=5), "hidden_size: found 12"),
+    "rate": (change_config(hidden_dropout_prob="x"), "hidden_dropout_prob: found 'x'"),
     "pooling": (
         lambda path: (path / "1_Pooling/config.json").write_text('{"pooling_mode_max_tokens": 1}'),
         r"1_Pooling/config\.json: .*pooling_mode_max_tokens",
@@ -106,10 +106,6 @@ FAULTS = {  # a function that damages a directory, and what the message names
     "not finite": (change_arrays(lambda arrays: arrays[NORM].__setitem__(3, np.nan)), NORM),
     "truncated": (truncate, r"model\.safetensors: "),
     "shard": (missing_shard, r"model-1-of-2\.safetensors.*model\.safetensors\.index\.json"),
-    "tokenizer": (
-        lambda path: shutil.copy(GOLDEN / "clip" / "tokenizer.json", path),
-        r"tokenizer\.json: .*109.*91",
-    ),
 }
 
 
@@ -134,7 +130,7 @@ def test_all_faults_are_named_at_once(directory):
     with pytest.raises(DataError) as found:
         read(directory)
     messages = "\n".join(found.value.args)
-    for part in ("hidden_size is -3", "is_decoder", "tokenizer.json", "safetensors", "pooling"):
+    for part in ("hidden_size: found -3", "is_decoder", "tokenizer.json", "safetensors", "pooling"):
         assert part in messages
 
 
@@ -215,5 +211,5 @@ def test_the_scale_of_a_model_is_one_number(tmp_path):
     change_arrays(lambda arrays: arrays.pop("logit_bias"))(tmp_path / "model")
     assert [*opened.scale()] == ["log_scale"]
     change_arrays(lambda arrays: arrays.update(logit_scale=np.ones(2, "f4")))(tmp_path / "model")
-    with pytest.raises(DataError, match=r"model: logit_scale \[2\]"):
+    with pytest.raises(DataError, match=r"model: found logit_scale \[2\]"):
         opened.scale()

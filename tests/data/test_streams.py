@@ -12,14 +12,7 @@ from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.data.streams import TrainStream
 from l2rm_jax.devices.hosts import Share
 from l2rm_jax.errors import ConfigError, DataError
-from tests.data.samples import (
-    IMAGES,
-    PAIRS,
-    CountedRows,
-    check_batch,
-    joined,
-    make_dataset,
-)
+from tests.data.samples import IMAGES, PAIRS, CountedRows, check_batch, joined, make_dataset
 
 
 def two_streams(dataset: PairDataset) -> dict[str, np.ndarray]:
@@ -298,10 +291,10 @@ def test_hosts_read_their_shares_of_the_same_batches(streams, queue):
     ("streams", "batch_size", "error", "message"),
     [
         ({"all": np.arange(PAIRS)}, 201, DataError, "200 pairs"),
-        ({"all": np.arange(5), "more": np.arange(0)}, 4, DataError, "stream 'more' is empty"),
+        ({"all": np.arange(5), "more": np.arange(0)}, 4, DataError, "no pairs in stream 'more'"),
         ({}, 4, DataError, "no stream"),
-        ({"all": np.array([3, 200])}, 2, DataError, "pairs 3 to 200"),
-        ({"all": np.array([-1, 20])}, 2, DataError, "pairs -1 to 20"),
+        ({"all": np.array([3, 200])}, 2, DataError, "rows 3 to 200"),
+        ({"all": np.array([-1, 20])}, 2, DataError, "rows -1 to 20"),
     ],
 )
 def test_unusable_streams_are_refused(streams, batch_size, error, message):

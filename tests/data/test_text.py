@@ -9,6 +9,7 @@ from nltk.tokenize import word_tokenize
 
 from l2rm_jax.data.segmentation import is_unspaced
 from l2rm_jax.data.text import Vocabulary, load_sentence_splitter, tokenize
+from l2rm_jax.data.word_report import report_words
 from l2rm_jax.errors import ConfigError, DataError
 
 SPECIAL = ["<pad>", "<start>", "<end>", "<unk>"]
@@ -67,21 +68,6 @@ def small_punkt(tmp_path, monkeypatch) -> None:
     (model / "collocations.tab").write_text("st\tpeter\n")
     (model / "ortho_context.tab").write_text("then\t46\n")
     monkeypatch.setattr(nltk.data, "path", [str(tmp_path)])
-
-
-@pytest.mark.parametrize(
-    ("caption", "words"),
-    [
-        ("Sits. Then runs.", ["sits", ".", "then", "runs", "."]),
-        ("Mr. Smith sits. Then", ["mr.", "smith", "sits", ".", "then"]),
-        ("St. Peter sits.", ["st.", "peter", "sits", "."]),
-        ('"Sits." Then runs', ["``", "sits", ".", "''", "then", "runs"]),
-        ("A dog runs .", ["a", "dog", "runs", "."]),
-        ("Sits... then? Runs", ["sits", "...", "then", "?", "runs"]),
-    ],
-)
-def test_sentences_are_split_by_the_installed_model(small_punkt, caption, words):
-    assert tokenize(caption, load_sentence_splitter()) == words
 
 
 def test_sentences_of_hard_captions_are_those_of_nltk(small_punkt):
@@ -163,14 +149,14 @@ def gap() -> dict:
         (["dog"], "found list"),
         ({**published(SPECIAL), "word2idx": []}, "JSON objects"),
         (published(["<pad>", "<start>", "<end>", "dog"]), "no <unk>"),
-        (published([*SPECIAL, "a\ud800"]), r"word2idx has 'a\\ud800', a lone surrogate"),
-        (published(["dog", *SPECIAL]), "<pad> has index 1"),
-        (gap(), "index 4 belongs to none.*0 to 4"),
+        (published([*SPECIAL, "a\ud800"]), r"word2idx: .*surrogate 'a\\ud800'"),
+        (published(["dog", *SPECIAL]), "<pad>: found 1"),
+        (gap(), "without the index 4.*0 to 4"),
         ({**published(SPECIAL), "word2idx": {w: "1" for w in SPECIAL}}, "to integers"),
         ({**published([*SPECIAL, "dog"]), "idx": 7}, "found 7 .*expected 5"),
         (
             {**published([*SPECIAL, "dog"]), "idx2word": published([*SPECIAL, "cat"])["idx2word"]},
-            "'cat' at 4",
+            "4: found 'cat'",
         ),
     ],
 )
@@ -191,3 +177,35 @@ def test_unreadable_vocabulary_is_refused(tmp_path, content, message):
         (tmp_path / "v.json").write_bytes(content)
     with pytest.raises(DataError, match=rf"v\.json.*{message}"):
         Vocabulary.read(tmp_path / "v.json")
+
+
+def report(captions, min_count=1, known=None):
+    words = list(map(tokenize, captions))
+    vocabulary = Vocabulary.from_words(map(tokenize, known) if known else words, min_count)
+    return report_words("dev", captions, list(map(vocabulary.encode_words, words)), vocabulary)
+
+
+def test_examples_show_the_words_and_the_unknown_ones():
+    found = report(["A dog, runs.", "一只狗", "a " * 80, "more"], known=["a dog runs", "狗"])
+    assert found.examples[0] == ("A dog, runs.", "a | dog | <unk> | runs | <unk>")
+    assert found.examples[1] == ("一只狗", "<unk> | <unk> | 狗")
+    assert len(found.examples) == 3 and found.examples[2][1].endswith("...")
+    assert not found.warnings
+
+
+def test_unknown_words_above_a_half():
+    lines = ["a dog", "b cat", "c cow"]
+    assert not report(lines, known=["dog cat cow"]).warnings  # one half
+    found = report(lines, known=["dog cat"])
+    assert list(found.warnings) == ["unknown_words"]
+    assert "67%" in found.warnings["unknown_words"]
+
+
+def test_captions_of_one_word():
+    assert not report(["dog", "a cat"]).warnings
+    found = report(["dog", "cat", "a cow"])
+    assert "67%" in found.warnings["one_word"]
+
+
+def test_vectors_have_no_words():
+    assert report_words("dev", ["a"], np.zeros((1, 1, 4)), Vocabulary({})) == ((), {})

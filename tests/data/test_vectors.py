@@ -164,8 +164,8 @@ FAULTS = {
         change("train_caps.npy", lambda x: x[:-1]),
         *("{}/train_lengths.npy: ", "int64 [24]"),
     ),
-    "too long": (change("test_lengths.npy", lambda x: x + 1), "{}/test_lengths.npy: entry 6 ", "8"),
-    "nan": (change("train_caps.npy", set_nan), "{}/train_caps.npy: row 6 ", "nan"),
+    "too long": (change("test_lengths.npy", lambda x: x + 1), "{}/test_lengths.npy: entry 6:", "8"),
+    "nan": (change("train_caps.npy", set_nan), "{}/train_caps.npy: row 6: ", "nan"),
     "text of another length": (
         lambda config: file(config, "train_caps.txt").write_text("one line\n"),
         *("{}/train_caps.txt: ", "24"),
@@ -179,7 +179,7 @@ FAULTS = {
         "model.word_noise: ",
         "0.2",
     ),
-    "a vocabulary": (set_vocabulary, "data.vocabulary: ", "words.json"),
+    "a vocabulary": (set_vocabulary, "data.vocabulary ", "vectors"),
 }
 
 
@@ -197,7 +197,7 @@ def test_vectors_of_dev_and_test_are_checked_before_training(config):
     with pytest.raises(DataError) as error:
         check_values(data.dev, data.test)
     for split, message in zip(("dev", "test"), error.value.args, strict=True):
-        assert f"{split}_caps.npy: row 6 " in message
+        assert f"{split}_caps.npy: row 6: " in message
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -65,7 +65,7 @@ def test_all_networks_get_them_and_other_sizes_are_refused():
     embedding = with_word_vectors(shapes, vectors)["text_encoder"]["words"]["embedding"]
     assert embedding.shape == (2, words, 6) and (embedding[:, 3] == 1.5).all()
     assert not np.delete(embedding, 3, axis=1).any()
-    with pytest.raises(ConfigError, match=r"model\.word_dim: 6"):
+    with pytest.raises(ConfigError, match=r"model\.word_dim: found 6"):
         with_word_vectors(shapes, np.ones((words, 7), np.float32))
     with pytest.raises(ConfigError, match="embeddings"):
         with_word_vectors({"a": np.ones(2)}, vectors)

@@ -8,8 +8,8 @@ import pytest
 from l2rm_jax.evaluation import recall
 
 
-def full_sort_rank(row: np.ndarray, targets: list[int], kind: str = "stable") -> int:
-    order = np.argsort(row, kind=kind)[::-1].tolist()
+def full_sort_rank(row: np.ndarray, targets: list[int]) -> int:
+    order = np.argsort(row, kind="stable")[::-1].tolist()
     return min(order.index(target) for target in targets)
 
 
@@ -47,15 +47,6 @@ def test_images_may_have_different_numbers_of_captions(levels):
     assert recall.fold_recalls(sims, counts, folds=2)["rsum"] == pytest.approx(mean)
 
 
-def test_without_ties_any_sort_gives_the_ranks():
-    """The reference's default sort leaves only the order of ties open."""
-    sims = np.random.default_rng(0).permutation(60 * 120).reshape(60, 120) / 7200
-    expected = [full_sort_rank(sims[i], [2 * i, 2 * i + 1], "quicksort") for i in range(60)]
-    np.testing.assert_array_equal(recall.text_ranks(sims, 2), expected)
-    expected = [full_sort_rank(sims[:, k], [k // 2], "quicksort") for k in range(120)]
-    np.testing.assert_array_equal(recall.image_ranks(sims, 2), expected)
-
-
 def test_a_model_that_scores_all_alike_gets_chance():
     row = recall.recalls(np.zeros((100, 500), np.float32), 5)
     assert row["i2t_r10"] == pytest.approx(2.0) and row["t2i_r10"] == pytest.approx(10.0)
@@ -69,16 +60,6 @@ def test_ranking_takes_little_memory_beside_the_scores():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < sims.nbytes / 2
-
-
-def test_folds_are_consecutive_and_averaged():
-    sims = np.random.default_rng(0).random((15, 30))
-    parts = [recall.recalls(sims[3 * i : 3 * i + 3, 6 * i : 6 * i + 6], 2) for i in range(5)]
-    folds = recall.fold_recalls(sims, 2, folds=5)
-    assert folds.keys() == parts[0].keys()
-    for key, value in folds.items():
-        assert value == pytest.approx(np.mean([part[key] for part in parts])), key
-    assert folds["rsum"] != pytest.approx(recall.recalls(sims, 2)["rsum"])
 
 
 @pytest.mark.parametrize(
@@ -142,7 +123,7 @@ def test_chance_is_the_mean_over_random_rankings(images, captions_per_image):
     assert list(chance) == list(drawn[0])
     for key, value in chance.items():
         values = [row[key] for row in drawn]
-        # A sample of few queries has a median that is not exactly that of the distribution.
+        # The median of a sample of few queries is not exactly the median of the distribution.
         slack = 1.0 if "median" in key else 1e-9
         assert value == pytest.approx(np.mean(values), abs=slack + 4 * np.std(values) / 17), key
 

@@ -28,11 +28,7 @@ def make_captions(rng: np.random.Generator, vocabulary: int):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "vocabulary", "tile"),
-    [
-        ("sgr", VOCABULARY, CPU_IMAGE_TILE),
-        ("sgr", VOCABULARY, 1),
-        ("vse", 0, 1),
-    ],
+    [("sgr", VOCABULARY, CPU_IMAGE_TILE), ("sgr", VOCABULARY, 1), ("vse", 0, 1)],
 )
 def test_every_similarity_is_in_its_place(head, vocabulary, tile, monkeypatch):
     monkeypatch.setattr("l2rm_jax.evaluation.scoring.CPU_IMAGE_TILE", tile)
@@ -59,11 +55,11 @@ def test_every_similarity_is_in_its_place(head, vocabulary, tile, monkeypatch):
     pair_sims = scorer.pair_similarities(variables, dataset, *pairs)
     np.testing.assert_allclose(pair_sims, expected[pairs], rtol=0, atol=1e-6)
     if head == "sgr":
-        with pytest.raises(ConfigError, match=r"model\.head: sgr "):
+        with pytest.raises(ConfigError, match=r"model\.head: found sgr"):
             scorer.embeddings(variables, dataset)
 
 
 def test_a_head_that_compares_by_distance_has_no_products():
     scorer = Scorer(small_model("pem", VOCABULARY, AXIS), Replicas(jax.devices()[:1]), batch_size=4)
-    with pytest.raises(ConfigError, match=r"model\.head: pem "):
+    with pytest.raises(ConfigError, match=r"model\.head: found pem"):
         scorer.embeddings(None, None)

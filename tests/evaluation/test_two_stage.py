@@ -5,12 +5,7 @@ import pytest
 
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.evaluation.protocols import PROTOCOLS, Protocol, recall_rows
-from l2rm_jax.evaluation.recall import (
-    image_ranks,
-    recall_table,
-    recalls,
-    text_ranks,
-)
+from l2rm_jax.evaluation.recall import image_ranks, recall_table, recalls, text_ranks
 from l2rm_jax.evaluation.two_stage import Shortlist
 
 IMAGES, PER_IMAGE = 12, 3
@@ -67,14 +62,6 @@ def test_proposals_are_ranked_before_all_others(k):
         assert row[f"{direction}_lost"] == pytest.approx(lost)
     pairs = list(zip(*shortlist.pairs, strict=True))
     assert len(set(pairs)) == len(pairs) <= 2 * k * len(OWNER)
-
-
-def test_proposing_all_candidates_equals_ranking_all():
-    rng = np.random.default_rng(0)
-    sims = rng.integers(0, 9, (IMAGES, len(OWNER))).astype(np.float32)
-    shortlist = Shortlist(*make_vectors(rng), OWNER, "custom", [len(OWNER)])
-    [row] = shortlist.rows(sims[shortlist.pairs]).values()
-    assert row == {**recalls(sims, PER_IMAGE), "i2t_lost": 0.0, "t2i_lost": 0.0}
 
 
 def test_a_proposer_that_ranks_its_own_proposals_changes_nothing():

@@ -56,7 +56,7 @@ def test_words_and_other_sizes_are_refused(directory, tmp_path):
         evaluate_vectors(config_of(tmp_path))
     config = config_of(directory)
     config.evaluation.protocol = "msvd"
-    with pytest.raises(ConfigError, match=r"msvd .*670"):
+    with pytest.raises(ConfigError, match=r"670 .*msvd"):
         evaluate_vectors(config)
 
 
@@ -71,13 +71,13 @@ def test_search_finds_what_the_cosines_say(directory):
     means = np.load(directory / "test_ims.npy").mean(1)
     norms = np.linalg.norm(means, axis=1)[:, None] * np.linalg.norm(vectors, axis=1)
     np.testing.assert_allclose(sims, means @ vectors.T / norms, atol=1e-6)
-    assert str(retriever) == f"Retriever({directory}: vectors as they are, cosine)"
-    with pytest.raises(DataError, match="4 numbers"):
+    assert str(retriever) == f"Retriever({directory}: cosine of the stored vectors)"
+    with pytest.raises(DataError, match="of 4 dimensions, expected 5"):
         retriever.encode_captions(np.ones((2, 4), np.float32))
 
 
 def test_search_by_text_needs_the_encoder_of_the_data(directory):
     with pytest.raises(SystemExit, match="encoder"):
         main(["search", "--zero_shot", f"--gallery={directory}:test", "--query=a dog"])
-    with pytest.raises(SystemExit, match="--zero_shot, --workdir"):
+    with pytest.raises(SystemExit, match=r"--zero_shot.*--workdir"):
         main(["search", "--zero_shot", f"--gallery={directory}", "--query=x", "--workdir=w"])

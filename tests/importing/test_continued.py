@@ -16,12 +16,7 @@ from l2rm_jax.errors import ConfigError
 from l2rm_jax.importing import chunks, importer
 from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.request import Request
-from tests.importing.made import (
-    PixelEncoder,
-    rows_of,
-    write_csv,
-    write_pictures,
-)
+from tests.importing.made import PixelEncoder, rows_of, write_csv, write_pictures
 
 ROOT = Path(__file__).resolve().parents[3]
 COUNT, SMALL = 48, 4  # pictures, and pictures of a shard

@@ -161,10 +161,7 @@ def test_json_in_every_form(tmp_path_factory, form):
         texts = [text for _, text in rows]
         document = {
             "array": objects,
-            "columns": {
-                "image": names,
-                "caption": texts,
-            },
+            "columns": {"image": names, "caption": texts},
             "coco": {
                 "images": [
                     {"id": n, "file_name": name or None} for n, (name, _) in enumerate(rows)

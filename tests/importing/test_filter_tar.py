@@ -105,7 +105,7 @@ def members_without(path, numbers):
 def test_kept_samples_are_copied_as_they_are(imported, tmp_path, data, capsys):
     doubted = audited(imported, data, tmp_path / "audit", [0, 3, 5])
     flags = [f"--data={imported / data}", f"--audit={tmp_path / 'audit'}", f"--out={tmp_path}/out"]
-    main.main(["keep", *flags])
+    main.main(["filter", *flags])
     assert {"16", "12", "4"} <= set(re.findall(r"\d+", capsys.readouterr().out))
     for tar in range(TARS):
         expected = members_without(imported / f"tars/of/{tar}.tar", {*doubted, DAMAGED})

@@ -142,10 +142,7 @@ def test_rows_without_a_caption_or_with_a_damaged_vector_are_rejected(imported, 
         (lambda c, v: c["picture_digest"].__setitem__(3, "ab"), "row 12: .*ab"),
         (lambda c, v: c.update(caption=[["one", "two"]] * 8), "row 9: "),
         (lambda c, v: c.pop("image_path"), "metadata_00001.parquet.*image_path"),
-        (
-            lambda c, v: c.update(picture_digest=["g" * 32] * 8),
-            "row 9: .*picture_digest",
-        ),
+        (lambda c, v: c.update(picture_digest=["g" * 32] * 8), "row 9: .*picture_digest"),
     ],
 )
 def test_metadata_that_do_not_fit_are_an_error(imported, tmp_path, change, message):
@@ -174,40 +171,37 @@ def test_rows_of_vectors_alone_need_names_where_some_have_them(tmp_path):
             imported_keys(["a", "b", "a", missing], f"unnamed{number}")
 
 
-def test_an_import_that_lacked_only_its_name_is_complete(tmp_path, monkeypatch):
-    """Vectors in Parquet are copied again, and belong to the same import all the same."""
+@pytest.fixture
+def request_of_vectors(tmp_path):
+    """An import of four images and captions, with a vector each, in a Parquet file in `data`."""
     vectors = {"image_emb": list(np.eye(4)), "text_emb": list(np.eye(4))}
     (tmp_path / "data").mkdir()
     parquet.write_table(pa.table({"key": list("abcd"), **vectors}), tmp_path / "data/0.parquet")
-    request = Request(tmp_path / "out", str(tmp_path / "data"), split="1,0,0")
+    return Request(tmp_path / "out", str(tmp_path / "data"), split="1,0,0")
+
+
+def test_an_import_that_lacked_only_its_name_is_complete(request_of_vectors, tmp_path, monkeypatch):
+    """Vectors in Parquet are copied again, and belong to the same import all the same."""
 
     def stops(directory):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(importer, "remove_unfinished", stops)
-        import_data(request)
+        import_data(request_of_vectors)
     assert not (tmp_path / "out.partial/work").exists()
     kept = (tmp_path / "out.partial/dataset.json").read_bytes()
-    import_data(request)
+    import_data(request_of_vectors)
     assert (tmp_path / "out/dataset.json").read_bytes() == kept
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [('{"name": "of another program"}', None), ("{", r"dataset\.json")],
-)
-def test_what_other_programs_say_of_shards_is_not_read(tmp_path, text, message):
-    vectors = {"image_emb": list(np.eye(4)), "text_emb": list(np.eye(4))}
-    (tmp_path / "data").mkdir()
-    parquet.write_table(pa.table({"key": list("abcd"), **vectors}), tmp_path / "data/0.parquet")
-    (tmp_path / "data/dataset.json").write_text(text)
-    request = Request(tmp_path / "out", str(tmp_path / "data"), split="1,0,0")
-    if message:
-        with pytest.raises(DataError, match=message):
-            import_data(request)
-    else:
-        assert import_data(request)["encoder"] is None
+def test_what_other_programs_say_of_shards_is_not_read(request_of_vectors, tmp_path):
+    record = tmp_path / "data/dataset.json"
+    record.write_text("{")
+    with pytest.raises(DataError, match=r"dataset\.json"):
+        import_data(request_of_vectors)
+    record.write_text('{"name": "of another program"}')
+    assert import_data(request_of_vectors)["encoder"] is None
 
 
 def test_what_shards_cannot_give_is_refused(imported, tmp_path):

@@ -10,19 +10,7 @@ from l2rm_jax.errors import ConfigError
 from l2rm_jax.importing.importer import describe_import, import_data
 from l2rm_jax.importing.request import Request
 from l2rm_jax.retriever.sources import image_source
-from tests.importing.made import (
-    COUNT,
-    PixelEncoder,
-    read_directory,
-    write_csv,
-    write_pictures,
-)
-
-
-@pytest.fixture
-def root(tmp_path):
-    write_pictures(tmp_path)
-    return tmp_path
+from tests.importing.made import COUNT, PixelEncoder, read_directory, write_csv
 
 
 def imported(root, source, **fields):

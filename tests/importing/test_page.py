@@ -17,13 +17,7 @@ from l2rm_jax.errors import DataError
 from l2rm_jax.importing import importer
 from l2rm_jax.run import encoders
 from l2rm_jax.run.config_file import load_config
-from tests.importing.made import (
-    PixelEncoder,
-    read_directory,
-    rows_of,
-    write_csv,
-    write_pictures,
-)
+from tests.importing.made import PixelEncoder, read_directory, rows_of, write_csv, write_pictures
 from tests.test_pages import blocks, commands
 
 PAGE = Path(importer.__file__).with_name("README.md")
@@ -128,18 +122,3 @@ def test_the_head_fits_the_captions(regions, captions, head):
     record = {"images": images, "captions": captions, "splits": sizes}
     fields = fitting.fitting_fields(record)
     assert (fields["model.head"], fields["train.batch_size"]) == (head, 64)
-
-
-@pytest.mark.slow
-def test_an_import_is_checked_trained_on_and_evaluated(place, capsys):
-    imported_arrays()
-    main.main(["check", "--data=mine"])
-    fields = [
-        "--config.train.warmup_epochs=0",
-        "--config.train.epochs=2",
-        "--config.method=infonce",
-    ]
-    main.main(["--data=mine", "--workdir=run", "--config.model.embed_dim=16", *fields])
-    capsys.readouterr()
-    main.main(["evaluate", "--workdir=run", "--data=mine:dev"])
-    assert "run (vse)" in capsys.readouterr().out

@@ -99,11 +99,7 @@ def test_flags_reach_any_member(tmp_path):
         f"{n}.right.jpg": [f"long {n}", f"lang {n}"] for n in range(COUNT)
     }
     with pytest.raises(ConfigError, match=r"no column 'x', .*left\.jpg, right\.jpg"):
-        imported(
-            tmp_path / "..",
-            files,
-            image_column="x",
-        )
+        imported(tmp_path / "..", files, image_column="x")
 
 
 def test_vectors_of_samples_with_the_same_picture(tmp_path, monkeypatch):

@@ -19,7 +19,6 @@ from l2rm_jax.data.files import locked_directory
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.executors import Place, Share, parse_share
 from l2rm_jax.importing import Request, importer, sharded_import
-from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.sharded_import import describe_unfinished, import_sharded
 from tests.importing.made import PixelEncoder, captions_of, encoded, picture, write_tar
 
@@ -77,19 +76,6 @@ def test_each_file_becomes_a_shard_and_no_row_is_lost(request_of_tars, tmp_path)
     assert table["row"].to_pylist() == [1, 2, 4, 5]
     assert set(table["file"].to_pylist()) == {"00001.tar"}
     assert not (tmp_path / "out" / "work").exists()
-
-
-def test_shards_hold_what_an_import_of_all_files_at_once_holds(request_of_tars, tmp_path):
-    import_sharded(request_of_tars, load)
-    whole = replace(request_of_tars, out=tmp_path / "whole", split="1,0,0")
-    import_data(whole, lambda request: PixelEncoder())
-    inputs, rows = inputs_of_shards(tmp_path / "out", tmp_path / "copies"), np.arange(14)
-    np.testing.assert_array_equal(
-        inputs.pairs.images[rows], np.load(tmp_path / "whole" / "train_ims.npy")
-    )
-    np.testing.assert_array_equal(
-        inputs.pairs.captions[rows], np.load(tmp_path / "whole" / "train_caps.npy")
-    )
 
 
 def test_an_import_that_was_stopped_computes_no_shard_twice(request_of_tars, tmp_path, monkeypatch):
@@ -158,7 +144,7 @@ def test_shares_in_either_order_make_the_bytes_of_one_process(request_of_tars, t
 
 def test_nobody_closes_a_directory_that_another_process_works_in(request_of_tars, tmp_path):
     assert import_sharded(request_of_tars, load, share=Share(1, 2)) is None
-    with locked_directory(request_of_tars.partial, "imports into", shared=True):
+    with locked_directory(request_of_tars.partial, "imports into", share=1):
         with pytest.raises(ConfigError, match="process"):
             import_sharded(request_of_tars, load)
         assert import_sharded(request_of_tars, load, share=Share(2, 2)) is None
@@ -179,21 +165,21 @@ def test_a_share_that_is_already_at_work_is_refused(request_of_tars):
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/2/3", "-1/2", "1/0"])
 def test_what_is_no_share_is_refused(text):
-    with pytest.raises(ConfigError, match="--shards="):
+    with pytest.raises(ConfigError, match="--share="):
         parse_share(text)
 
 
 def test_the_flag_is_a_share_or_stands_alone(request_of_tars, monkeypatch, capsys):
     monkeypatch.setattr(importer, "load_encoder", load)
     flags = ["--source=tars", "--encoder=pixels", "--max_rejected=0.1"]
-    for share in ("--shards=2/3", "--shards=1/3"):
-        main.main(["import", *flags, share, "--out=out"])
+    for share in ("--share=2/3", "--share=1/3"):
+        main.main(["import", *flags, "--per_file", share, "--out=out"])
     last = capsys.readouterr().out.splitlines()[-1]
     assert "2 of 3 shards" in last and "00002.tar" in last
-    main.main(["import", *flags, "--shards", "--out=out"])
+    main.main(["import", *flags, "--per_file", "--out=out"])
     assert (request_of_tars.out / "dataset.json").exists()
-    with pytest.raises(SystemExit, match="--shards=4/3"):
-        main.main(["import", *flags, "--shards=4/3", "--out=more"])
+    with pytest.raises(SystemExit, match="--share=4/3"):
+        main.main(["import", *flags, "--per_file", "--share=4/3", "--out=more"])
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from l2rm_jax.linear.word_features import weighted_counts, word_counts, word_row
 
 
 def smooth_grids(count, side, d, rng):
-    """Grids whose neighbouring cells are alike."""
+    """Grids whose neighbouring cells are similar."""
     cells = rng.standard_normal((count, side + 1, side + 1, d))
     cells = cells[:, 1:, 1:] + cells[:, :-1, 1:] + cells[:, 1:, :-1]
     return cells.reshape(count, side * side, d).astype(np.float32)
@@ -81,7 +81,8 @@ def test_rows_are_the_principal_components_of_the_pooled_numbers(monkeypatch):
     np.testing.assert_allclose(rows @ rows.T, expected @ expected.T, atol=0.05)
 
 
-def test_numbers_that_never_change_say_nothing():
+def test_numbers_that_never_change_say_nothing(monkeypatch):
+    monkeypatch.setattr(set_features, "VISUAL_WORDS", 4)
     sets = np.random.default_rng(3).standard_normal((30, 4, 3)).astype(np.float32)
     sets[..., 2] = 7
     _, rows = set_rows(reader(sets, np.full(30, 4)), 30)
@@ -98,7 +99,8 @@ def test_grids_are_told_from_sets():
     assert not looks_like_grid(grids[:, :35]) and not looks_like_grid(grids[:1])
 
 
-def test_sets_of_different_sizes_are_no_grid():
+def test_sets_of_different_sizes_are_no_grid(monkeypatch):
+    monkeypatch.setattr(set_features, "VISUAL_WORDS", 4)
     rng = np.random.default_rng(5)
     sets, sizes = smooth_grids(40, 4, 3, rng), np.full(40, 16)
     sizes[3] = 15
@@ -185,7 +187,8 @@ def test_vectors_stay_as_they_are_and_are_checked():
         image_vectors(data_set(images, [])).rows[at]
 
 
-def test_vectors_depend_on_no_pairing():
+def test_vectors_depend_on_no_pairing(monkeypatch):
+    monkeypatch.setattr(set_features, "VISUAL_WORDS", 4)
     rng = np.random.default_rng(8)
     tokens = [rng.integers(0, 9, 6) for _ in range(60)]
     dataset = data_set(rng.random((30, 4, 5), np.float32), tokens)

@@ -6,11 +6,7 @@ import numpy as np
 import pytest
 
 from l2rm_jax.losses.complementary import NEGATIVE_WEIGHT, active_complementary, refined_labels
-from l2rm_jax.losses.contrastive import (
-    info_nce_per_pair,
-    pair_probabilities,
-    weighted_info_nce,
-)
+from l2rm_jax.losses.contrastive import info_nce_per_pair, pair_probabilities, weighted_info_nce
 
 TAU = 0.05
 RNG = np.random.default_rng(0)

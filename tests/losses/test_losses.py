@@ -6,22 +6,9 @@ import numpy as np
 import pytest
 
 from l2rm_jax.losses.complementary import BOUNDS, complementary_contrastive, draw_negatives
-from l2rm_jax.losses.contrastive import info_nce, robust_info_nce
-from l2rm_jax.losses.ranking import per_pair_hinge, triplet_hardest, triplet_mean
-from l2rm_jax.losses.rematching import jensen_shannon, kl, soft_info_nce, symmetric_kl
+from l2rm_jax.losses.rematching import symmetric_kl
+from tests.golden.fidelity.losses import CONTRASTIVE, RANKING, REMATCHING
 
-RANKING = {
-    "triplet_warmup": triplet_mean,
-    "triplet_max_violation": triplet_hardest,
-    "triplet_eval_loss": per_pair_hinge,
-}
-CONTRASTIVE = {"InfoNCE": info_nce, "RCE": robust_info_nce}
-REMATCHING = {
-    "Soft_InfoNCE": soft_info_nce,
-    "KL": kl,
-    "sym_KL": symmetric_kl,
-    "JS": jensen_shannon,
-}
 NAMES = [*RANKING, *CONTRASTIVE, *BOUNDS, *REMATCHING]
 TAU, MARGIN, Q = 0.05, 0.2, 0.3
 
@@ -118,9 +105,7 @@ NAIVE = {
         s, p, lambda q, t: 0.5 * (kl_divergence(t, q) + kl_divergence(q, t))
     ),
     "JS": lambda s, p: naive_rematching(
-        s,
-        p,
-        lambda q, t: 0.5 * (kl_divergence((q + t) / 2, q) + kl_divergence((q + t) / 2, t)),
+        s, p, lambda q, t: 0.5 * (kl_divergence((q + t) / 2, q) + kl_divergence((q + t) / 2, t))
     ),
 }
 
@@ -216,13 +201,13 @@ def test_negatives_are_drawn_evenly_and_never_the_pair_itself():
 @pytest.mark.usefixtures("unchecked_arrays")
 @pytest.mark.parametrize("name", [*RANKING, *CONTRASTIVE, *BOUNDS])
 def test_rectangular_pairs_are_refused(name):
-    with pytest.raises(ValueError, match=r"square.*\(3, 4\)"):
+    with pytest.raises(ValueError, match=r"\(3, 4\).*square"):
         loss(name)(jnp.zeros((3, 4)), None)
 
 
 @pytest.mark.usefixtures("unchecked_arrays")
 def test_negatives_of_another_shape_are_refused():
-    with pytest.raises(ValueError, match=r"\(3, 3\) and \(4, 4\)"):
+    with pytest.raises(ValueError, match=r"negatives: .*\(4, 4\).*\(3, 3\)"):
         complementary_contrastive(jnp.zeros((3, 3)), tau=TAU, negatives=jnp.ones((4, 4), bool))
 
 

@@ -45,7 +45,7 @@ def test_a_matrix_of_margins_holds_one_for_each_image_and_caption():
 
 @pytest.mark.parametrize("shape", [(SIZE, 1), (1,), (SIZE + 1,)])
 def test_margins_of_another_size_are_refused(shape):
-    with pytest.raises(ValueError, match=r"margin .*\(12, 12\)"):
+    with pytest.raises(ValueError, match=r"margin: .*\(12, 12\)"):
         ranking.triplet_hardest(SIMS, margin=jnp.zeros(shape))
 
 

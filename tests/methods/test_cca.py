@@ -174,5 +174,5 @@ def test_the_method_brings_its_head():
     assert config.model.head == "linear"
     check_settings(config)
     config.model.head = "saf"
-    with pytest.raises(ConfigError, match=r"model\.head: 'saf'"):
+    with pytest.raises(ConfigError, match=r"model\.head: found 'saf'"):
         check_settings(config)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from l2rm_jax.losses import info_nce, sigmoid_contrastive
-from l2rm_jax.methods.learned_scale import MAX_SCALE, _scale
 from tests import grid
 from tests.grid import MAIN, batches, tiny_config
 
@@ -70,11 +69,3 @@ def test_infonce_starts_at_tau_and_stays_below_its_limit():
     flat = learned.losses["pairs"][1](jnp.zeros((4, 4)))
     assert float(flat) == pytest.approx(2 * math.log(4), rel=1e-6)
     assert float(info_nce(jnp.zeros((4, 4)), tau=0.01)) == pytest.approx(float(flat))
-
-
-def test_the_scale_has_a_gradient_at_its_limit():
-    """As in CLIP, where the number itself is clipped after each step."""
-    for start in (math.log(100), 5.0):
-        scale, slope = jax.value_and_grad(lambda x: _scale({"log_scale": x}, MAX_SCALE))(start)
-        assert float(scale) == pytest.approx(100.0) and float(slope) == pytest.approx(100.0)
-    assert float(_scale({"log_scale": jnp.float32(5.0)})) == pytest.approx(math.exp(5.0))

@@ -87,5 +87,5 @@ def test_a_number_of_networks_that_does_not_fit_is_refused(method, networks):
     config = config_of(method, networks)
     if method == "cca":
         config.model.head = "linear"
-    with pytest.raises(ConfigError, match=f"train.networks: {networks}"):
+    with pytest.raises(ConfigError, match=f"train.networks: found {networks}"):
         make_method(make_model(config, VOCABULARY), config)

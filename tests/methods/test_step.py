@@ -109,10 +109,10 @@ def test_rcl_draws_its_negatives(monkeypatch, negatives, step):
     ("field", "value", "message"),
     [
         ("loss", "abs", "rcl.loss: 'abs' is none of mae, log, exp, gce, tan"),
-        ("q", 0.0, "rcl.q: 0.0"),
-        ("q", 1.5, "rcl.q: 1.5"),
-        ("negatives", -1, r"rcl.negatives: -1"),
-        ("negatives", 128, "rcl.negatives: 128"),
+        ("q", 0.0, "rcl.q: found 0.0"),
+        ("q", 1.5, "rcl.q: found 1.5"),
+        ("negatives", -1, "rcl.negatives: found -1"),
+        ("negatives", 128, "rcl.negatives: found 128"),
     ],
 )
 def test_rcl_settings_out_of_range_are_errors(field, value, message):

@@ -141,19 +141,31 @@ def sgr_pair(variables, *pair):
     return sigmoid(linear(params["score"], nodes[0]))[0], shares * edges[0, 1:]
 
 
-def omit_pair(variables, v, t, whole_v, whole_t, *, matching):
-    a, b = np.ones(len(v)) / len(v), np.ones(len(t)) / len(t)
+def omit_plan(v, v_norms, t, t_norms, matching, margins, bins=None, first=False):
+    """OMIT Eq. 3 to 5 and 7 for one pair: its score, and the plan of its regions and words."""
+    mean_v, mean_t = v.mean(0), t.mean(0)
+    alpha, beta = {
+        "uniform": (np.ones(len(v)), np.ones(len(t))),
+        "intra": (np.exp(v @ mean_v), np.exp(t @ mean_t)),
+        "inter": (np.exp(v @ mean_t), np.exp(t @ mean_v)),
+        "norm": (v_norms, t_norms),
+    }[margins]
+    alpha, beta = alpha / alpha.sum(), beta / beta.sum()
     if matching != "naive":
-        bins = variables["params"]["dustbins"] if matching == "prompt" else (v.mean(0), t.mean(0))
-        bin_v, bin_t = unit(bins) if matching == "prompt" else bins
-        v, t = np.vstack([v, bin_v]), np.vstack([t, bin_t])
-        a, b = np.ones(len(v)) / len(v), np.ones(len(t)) / len(t)
+        bin_v, bin_t = (mean_v, t[0] if first else mean_t) if bins is None else bins
+        v, t = np.vstack([bin_v, v]), np.vstack([bin_t, t])
+        alpha, beta = (np.append(1, len(x) * x) / (len(x) + 1) for x in (alpha, beta))
     plan = np.exp(-(1 - v @ t.T) / EPSILON)
     for _ in range(3):
-        plan = plan * (a / plan.sum(1))[:, None]
-        plan = plan * (b / plan.sum(0))
-    inner = np.s_[:] if matching == "naive" else np.s_[:-1, :-1]
+        plan = plan * (alpha / plan.sum(1))[:, None]
+        plan = plan * (beta / plan.sum(0))[None]
+    inner = np.s_[1:, 1:] if matching in ("partial", "prompt") else np.s_[:]
     return (plan * (v @ t.T))[inner].sum(), plan[inner]
+
+
+def omit_pair(variables, v, t, whole_v, whole_t, *, matching):
+    bins = unit(variables["params"]["dustbins"]) if matching == "prompt" else None
+    return omit_plan(v, None, t, None, matching, "uniform", bins)
 
 
 CASES = {

@@ -1,4 +1,4 @@
-"""Augmentation of regions and words: shares, unchanged parts, and training mode alone."""
+"""Dropout and augmentation: shares, unchanged parts, and training mode alone."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,7 @@ import pytest
 
 from l2rm_jax.bases import PieceIds
 from l2rm_jax.models.augment import MASK_TOKEN, keep_regions, perturb_words
-from l2rm_jax.models.layers import sample_keys
+from l2rm_jax.models.layers import Dropout, sample_keys
 from tests.grid import small_model
 
 VOCABULARY = 1000
@@ -102,3 +102,24 @@ def test_pieces_of_a_word_share_its_fate():
     others = [each for each in found if each not in (word, [4, 4, 4])]
     touched = [each for each in others if set(each) & {*word, 4}]
     assert 400 < len(others) < 800 and len(touched) < 0.1 * len(others)  # random pieces
+
+
+def dropout(rate, x, train, seed=0):
+    return np.asarray(Dropout(rate).apply({}, x, train, rngs={"dropout": jax.random.key(seed)}))
+
+
+def test_dropout_keeps_the_mean_and_draws_each_sample_independently():
+    x = jnp.ones((400, 60))
+    out = dropout(0.4, x, True)
+    np.testing.assert_allclose(np.unique(out), [0.0, 1 / 0.6], rtol=1e-6)
+    assert abs(out.mean() - 1) < 0.02
+    # The dropped units of a sample do not depend on the rest of the batch.
+    np.testing.assert_array_equal(dropout(0.4, x[:7], True), out[:7])
+    assert len(np.unique(out, axis=0)) == 400
+    assert (dropout(0.4, x, True, seed=1) != out).any()
+
+
+def test_no_dropout_in_evaluation_or_at_rate_zero():
+    x = jnp.arange(6.0).reshape(2, 3)
+    np.testing.assert_array_equal(dropout(0.4, x, False), x)
+    np.testing.assert_array_equal(dropout(0.0, x, True), x)

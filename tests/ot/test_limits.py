@@ -134,13 +134,13 @@ def test_a_problem_that_is_all_padding_is_solved(mode):
         {"mass": 1.000009},
         {"mass": np.nan},
         {"mask": np.array([[True], [False], [False]]) & np.ones((3, 4), bool)},  # allows 1 / 3
+        {"cost": np.where(np.arange(12).reshape(3, 4) == 7, np.nan, 0.5)},
     ],
-    ids=["negative epsilon", "no epsilon", "negative weight", "more mass", "no number", "mask"],
+    ids=["negative epsilon", "no epsilon", "negative weight", "more mass", "nan", "mask", "cost"],
 )
 def test_arguments_out_of_range_do_not_converge(mode, change):
-    problem = {"mass": 0.4, "epsilon": 0.1, **change}
-    cost, _ = draw(3, 4)
-    assert not partial_sinkhorn(cost, mode=mode, **problem).converged
+    problem = {"cost": draw(3, 4)[0], "mass": 0.4, "epsilon": 0.1, **change}
+    assert not partial_sinkhorn(mode=mode, **problem).converged
 
 
 @pytest.mark.slow

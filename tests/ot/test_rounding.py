@@ -36,7 +36,7 @@ def draw_batch(n, count, seed):
     return (np.stack(field) for field in zip(*problems, strict=True))
 
 
-@pytest.mark.parametrize(("n", "count"), [(8, 15), (32, 8)])
+@pytest.mark.parametrize(("n", "count"), [(8, 15), pytest.param(32, 8, marks=pytest.mark.slow)])
 def test_rounded_plans_are_feasible_and_optimal(n, count):
     cost, mass, a, b, mask, exact = draw_batch(n, count, n)
     share = np.float32(FEW_PAIRS_SHARE if n == 8 else SHARE)

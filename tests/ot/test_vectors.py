@@ -70,7 +70,7 @@ def test_bad_values_do_not_converge(sides, mass, epsilon):
 
 def test_bad_shapes_are_refused(sides, unchecked_arrays):
     images, captions = sides
-    with pytest.raises(ValueError, match=r"a .*\(23,\).*\(31,\)"):
+    with pytest.raises(ValueError, match=r"a: .*\(31,\).*\(23,\)"):
         partial_sinkhorn_of(images, captions, 0.5, epsilon=0.1, a=np.ones(M))
     with pytest.raises(ValueError, match="non-empty matrices"):
         partial_sinkhorn_of(images[0], captions, 0.5, epsilon=0.1)

@@ -221,7 +221,7 @@ def test_weights_that_lack_an_array_are_refused(models, tmp_path):
 
 def test_errors(models, tmp_path, monkeypatch):
     path = models["clip"]
-    with pytest.raises(ConfigError, match="'words' "):
+    with pytest.raises(ConfigError, match="'words'"):
         make_encoder(f"transformers:{path}", "words")
     with pytest.raises(ConfigError, match="none"):
         make_encoder(f"transformers:{tmp_path / 'none'}")

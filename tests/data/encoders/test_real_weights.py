@@ -30,11 +30,7 @@ def encoder(tmp_path_factory):
 
 def test_sentences_of_one_meaning_are_close(encoder):
     """The example of the sentence encoder's own page, and the cosine that it states."""
-    texts = [
-        "The weather is lovely today.",
-        "It's so sunny outside!",
-        "He drove to the stadium.",
-    ]
+    texts = ["The weather is lovely today.", "It's so sunny outside!", "He drove to the stadium."]
     vectors, _ = encoder.encode_captions(texts)
     vectors = vectors.astype(np.float32)
     cosines = vectors @ vectors.T

@@ -95,8 +95,7 @@ def test_every_network_and_every_fresh_start_has_the_pretrained_arrays(method):
     cell, arrays = make_cell(config_of(method, "vse")), read_parameters("bert")
     starts = [
         with_pretrained(
-            initial_state(cell.method, jax.random.key(seed), cell.sample, len(pairs())),
-            arrays,
+            initial_state(cell.method, jax.random.key(seed), cell.sample, len(pairs())), arrays
         ).params
         for seed in (0, 1)
     ]

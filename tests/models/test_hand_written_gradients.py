@@ -1,13 +1,15 @@
-"""Hand-written gradients of attention. The golden arrays cover its values."""
+"""Hand-written gradients of attention, batched products and the GRU, against autodiff."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from l2rm_jax.models import gru
 from l2rm_jax.models.attention import mix_regions, mixture_norms, squared_difference
 from l2rm_jax.models.encoders import region_products
 from l2rm_jax.models.layers import l2_norm
+from l2rm_jax.models.products import inner_products, products
 
 PLAIN = {
     "mix": (mix_regions, lambda w, x: jnp.einsum("ircl,ird->icld", w, x), "ircl", "ird"),
@@ -56,3 +58,44 @@ def test_norms_from_region_products_are_those_of_the_mixtures():
         np.testing.assert_allclose(
             gradient, reference, rtol=1e-4, atol=1e-4 * jnp.abs(reference).max()
         )
+
+
+PRODUCTS = {  # the function, the shape of its second factor, and the einsum that it computes
+    "products": (products, (2, 3, 5, 7), "icnm,icms->icns"),
+    "inner_products": (inner_products, (2, 3, 7, 5), "icns,icms->icnm"),
+}
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit, lambda f: jax.vmap(f)])
+@pytest.mark.parametrize(("function", "shape", "letters"), PRODUCTS.values(), ids=PRODUCTS)
+def test_products_and_their_gradients_equal_einsum(function, shape, letters, wrap):
+    rng = np.random.default_rng(0)
+    a, b = (jnp.float32(rng.normal(size=s)) for s in ((2, 3, 4, 5), shape))
+    product, pull = jax.vjp(wrap(function), a, b)
+    cotangents = jnp.float32(rng.normal(size=product.shape))
+    expected, pull_expected = jax.vjp(lambda a, b: jnp.einsum(letters, a, b), a, b)
+    np.testing.assert_allclose(product, expected, rtol=1e-5, atol=1e-6)
+    for grad, expected_grad in zip(pull(cotangents), pull_expected(cotangents), strict=True):
+        np.testing.assert_allclose(grad, expected_grad, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("length", [1, 5])
+def test_gradients_of_the_gru_are_those_of_its_scan(length):
+    rng = np.random.default_rng(length)
+    count, size = 3, 4
+    kernels = rng.normal(size=(2, size, 3 * size)).astype(np.float32)
+    gates = gru._Gates(*rng.normal(size=(4, length, 2, count, size)).astype(np.float32))
+    mask = np.arange(length)[:, None] < rng.integers(1, length + 1, count)
+    masks = np.stack([mask, mask[::-1]], axis=1).astype(np.float32)
+    weights = rng.normal(size=(length, 2, count, size)).astype(np.float32)
+
+    def gradients(states):
+        def total(*inputs):
+            return jnp.sum(weights * states(*inputs, masks))
+
+        return jax.grad(total, argnums=(0, 1))(kernels, gates)
+
+    ours, plain = gradients(gru._hidden_states), gradients(gru._scan_states)
+    for grad, expected in zip(*map(jax.tree.leaves, (ours, plain)), strict=True):
+        np.testing.assert_allclose(grad, expected, atol=1e-6)
+        assert np.any(expected) or length == 1
