@@ -103,8 +103,8 @@ class RegionFeatures:
       scale: [dimensions] factors that turn int8 features into float32; None for other dtypes.
       stride: stored rows per image; 5 if the file repeats each image for each of its captions.
       vector: name of one vector in error messages.
-      labels: [stored] number of each stored row in the file, for error messages; None if the rows
-        are those of the file.
+      labels: [stored] number of each stored row in the file, for error messages; None numbers them
+        from 0.
     """
 
     name: str

@@ -73,7 +73,7 @@ def test_a_run_learns_from_vectors(proposer):
 
 
 def test_two_stages(proposer, ranker):
-    """Of one run and of an ensemble; if all candidates are proposed, it is the full ranking."""
+    """One run and an ensemble; if all candidates are proposed, the result is the full ranking."""
     (first, _), (second, full) = proposer, ranker
     rows = evaluate_runs([second, first], proposer=first, candidates=[24, 2, 0])
     names = [f"{second} (vse)", f"{first} (vse)", "mean of 2 runs"]

@@ -1,4 +1,4 @@
-"""What the user calls images and captions."""
+"""Names of images and captions in the user's own data."""
 
 import pytest
 

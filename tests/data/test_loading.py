@@ -164,7 +164,7 @@ def test_workdir_keeps_vocabulary_and_index(directory, tmp_path):
     Vocabulary.build(["other words"] * 4).write(tmp_path / "other.json")
     second = load_data(*configs(directory, min_count=1), workdir=workdir)
     save_vocabulary_and_index(second, workdir)
-    assert second.vocabulary == first.vocabulary  # the run's own, not one built anew
+    assert second.vocabulary == first.vocabulary  # the run's own, not a new one
     assert np.array_equal(second.train.stored_image, first.train.stored_image)
     assert times == {file: file.stat().st_mtime_ns for file in workdir.iterdir()}
     with pytest.raises(

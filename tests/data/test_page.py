@@ -1,4 +1,4 @@
-"""The page of the data formats: its code is run, and what it writes is read."""
+"""The page of the data formats: run its code, and read the files that it writes."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Captions by a pretrained tokenizer: ids, what is cut, and words from pieces."""
+"""Captions by a pretrained tokenizer: ids, long captions, and words from pieces."""
 
 import json
 import logging
@@ -27,7 +27,7 @@ def read_pieces(kind, max_words=64):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_ids_are_those_of_transformers(kind):
-    """Whatever padding and truncation the file asks for: that of the BERT cuts at 16 tokens."""
+    """Padding and truncation of the file are ignored: the BERT's file cuts at 16 tokens."""
     expected = read_expected(kind)
     found = read_pieces(kind).encode_all(CAPTIONS)
     assert [len(ids) for ids in found] == expected["lengths"].tolist()

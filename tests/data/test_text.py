@@ -59,7 +59,7 @@ def test_ids_of_hard_captions_are_those_of_the_full_rules(min_count):
 
 @pytest.fixture
 def small_punkt(tmp_path, monkeypatch) -> None:
-    """Install a tiny punkt model, which knows one abbreviation, in place of NLTK's."""
+    """Install a tiny punkt model, which knows one abbreviation, instead of NLTK's."""
     model = tmp_path / "tokenizers" / "punkt_tab" / "english"
     model.mkdir(parents=True)
     (model / "abbrev_types.txt").write_text("mr\n")

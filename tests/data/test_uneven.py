@@ -67,7 +67,7 @@ def test_captions_belong_to_the_images_that_the_file_names(directory):
 
 
 def test_any_number_of_captions_may_be_the_same_number(tmp_path):
-    """As many captions as images, and rows that are equal: still no repeated images."""
+    """With equal rows and one caption per image, `_pairs.npy` still means no repeated images."""
     write_data(tmp_path)
     for split, images in SIZES.items():
         np.save(tmp_path / f"{split}_ims.npy", np.ones((images, 12), np.float32))

@@ -1,4 +1,4 @@
-"""A model of few vectors, by the coordinates of their span, is that of the vectors themselves."""
+"""Coordinates of few vectors in their span give the same model as the vectors themselves."""
 
 import numpy as np
 import pytest

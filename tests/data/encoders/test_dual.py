@@ -83,7 +83,7 @@ def test_batches_change_neither_results_nor_order(model, tokens):
 
 
 def shifted_states(module, shift):
-    """Make the encoder layers give token `j + shift` in place of token `j`."""
+    """Shift the output of the encoder layers: position `j` gets the state of `j + shift`."""
 
     def hook(_, __, output):
         output.last_hidden_state = output.last_hidden_state.roll(-shift, dims=1)

@@ -1,4 +1,4 @@
-"""Pictures of scenes: what they show, and the PNG files that hold them."""
+"""Pictures of scenes: their content, and their PNG files."""
 
 from itertools import combinations
 

@@ -137,7 +137,7 @@ GENERIC = set(scene_captions.ANY_SHAPE_WORDS)
 
 
 def noun_phrases(caption):
-    """What a caption says of each thing: dicts of attributes, read from its words alone."""
+    """Read the attributes of each thing, as a dict, from the words of a caption alone."""
     words = words_of(caption)
     starts = [i for i, word in enumerate(words) if word in ("a", "an", "one")]
     for start, end in zip(starts, [*starts[1:], len(words)], strict=True):
