@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from l2rm_jax.bases import KINDS, Bases, read_image_base, read_preparation, read_text_base
+from l2rm_jax.bases import Bases, read_image_base, read_model_type, read_text_base
 from l2rm_jax.bases.arrays import group_places, place_arrays
+from l2rm_jax.bases.preparation import read_preparation
 from l2rm_jax.data.files import replace_file
 from l2rm_jax.data.hub import find_directory
 from l2rm_jax.data.pieces import TOKENIZER_FILE, Pieces
@@ -209,13 +210,13 @@ def open_pretrained(
         pooling = problems.attempt(_pooling, directory)
         # An error in the pooling must not hide errors in the config.
         settings = {"pooling": pooling or "first"}
-        text = problems.attempt(_read_base, read_text_base, directory, with_kind, **settings)
+        text = problems.attempt(_read_config, read_text_base, directory, with_kind, **settings)
         has_file = problems.attempt(check_file, directory, TOKENIZER_FILE)
         if text and has_file:
             limit, file = max_words or text.positions, directory / TOKENIZER_FILE
             pieces = problems.attempt(Pieces, file, text, max_words=limit)
     if image_encoder:
-        image = problems.attempt(_read_base, read_image_base, directory, with_kind)
+        image = problems.attempt(_read_config, read_image_base, directory, with_kind)
         settings = problems.attempt(_read_preparation_file, directory)
         image = problems.attempt(_with_preparation, directory, image, settings)
     if with_weights:
@@ -234,13 +235,7 @@ def read_kind(directory: str | Path) -> str:
       DataError: there is no such directory or no config.json, or its type is another.
     """
     directory = _find(directory)
-    kind = read_object(directory, CONFIG_FILE).get("model_type")
-    if kind not in KINDS:
-        expected = f"{', '.join(KINDS[:-1])} or {KINDS[-1]}"
-        raise DataError(
-            f"{directory / CONFIG_FILE}: model_type: found {kind!r}, expected {expected}"
-        )
-    return kind
+    return _read_config(read_model_type, directory, read_object(directory, CONFIG_FILE))
 
 
 def _find(directory: str | Path) -> Path:
@@ -268,7 +263,7 @@ def _check_kind(config: Mapping[str, Any], file: Path, **encoders: str | None) -
     return config
 
 
-def _read_base(read: Any, directory: Path, config: Mapping[str, Any], **settings: Any) -> Any:
+def _read_config(read: Any, directory: Path, config: Mapping[str, Any], **settings: Any) -> Any:
     with named_errors(str(directory / CONFIG_FILE)):
         return read(config, **settings)
 
