@@ -41,14 +41,9 @@ def _read_config(name: str) -> Any:
     return from_directory_cache_or_network(config.from_pretrained, name)
 
 
-def _model_class(config: Any) -> Any:
-    """Find the class that `AutoModel` uses for a config; None if there is none."""
-    return library("transformers").MODEL_MAPPING.get(type(config), None)
-
-
 def is_dual(name: str) -> bool:
     """Whether a model has vectors of both images and captions."""
-    made = _model_class(_read_config(name))
+    made = library("transformers").MODEL_MAPPING.get(type(_read_config(name)), None)
     return hasattr(made, "get_image_features") and hasattr(made, "get_text_features")
 
 

@@ -28,7 +28,9 @@ def library(name: str) -> Any:
       DataError: it is not installed, or it does not fit the installed PyTorch.
     """
     try:
-        if _is_installed("torchvision"):  # transformers and timm would fail with a longer message
+        if importlib.util.find_spec(
+            "torchvision"
+        ):  # transformers and timm would fail with a longer message
             importlib.import_module("torchvision")
         return importlib.import_module(name)
     except ImportError as error:
@@ -36,19 +38,13 @@ def library(name: str) -> Any:
             f"encoder: {name} cannot be imported: {error}", hint='pip install "l2rm_jax[encoders]"'
         ) from error
     except RuntimeError as error:
-        versions = " and ".join(f"{name} {_version(name)}" for name in ("torch", "torchvision"))
+        versions = " and ".join(
+            f"{name} {importlib.metadata.version(name)}" for name in ("torch", "torchvision")
+        )
         raise DataError(
             f"encoder: found incompatible versions, {versions}: {first_line(error)}",
             hint="install both from the same index, or uninstall torchvision if timm is not used",
         ) from error
-
-
-def _is_installed(name: str) -> bool:
-    return importlib.util.find_spec(name) is not None
-
-
-def _version(name: str) -> str:
-    return importlib.metadata.version(name)
 
 
 def from_directory_cache_or_network(load: Callable[..., T], name: str, files: str = FILES) -> T:
@@ -176,7 +172,7 @@ def exact_inference() -> Iterator[None]:
 
 def describe_model(kind: str, name: str, model: Any) -> dict[str, str]:
     """Describe name, library versions and a hash of the weights, for `dataset.json`."""
-    versions = {library: _version(library) for library in ("torch", kind)}
+    versions = {library: importlib.metadata.version(library) for library in ("torch", kind)}
     return {"model": f"{kind}:{name}", **versions, "weights": hash_weights(model)}
 
 
