@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Int, Int32
 
 from l2rm_jax.console import progress_bar
-from l2rm_jax.data.files import open_array
+from l2rm_jax.data.files import check_entries, check_form, open_array
 from l2rm_jax.errors import DataError, Problems
 
 _BLOCK_BYTES = 1 << 25  # of a block as float32
@@ -289,8 +289,8 @@ class RegionFeatures:
 
 def _as_sets(name: str, array: np.ndarray, dtypes: Sequence[type]) -> np.ndarray:
     """Check rank and dtype; return rank 3, where an array of rank 2 gives sets of one vector."""
-    if array.ndim not in (2, 3) or array.dtype not in dtypes or 0 in array.shape:
-        raise DataError(f"{name}: found {array.dtype} {list(array.shape)}, expected {_FORMATS}")
+    is_valid = array.ndim in (2, 3) and array.dtype in dtypes and 0 not in array.shape
+    check_form(name, array, is_valid, _FORMATS)
     return array if array.ndim == 3 else array[:, None]
 
 
@@ -309,17 +309,11 @@ def _checked_counts(
     stored, regions, _ = features.shape
     if counts is None:
         return np.full(stored, regions, np.int32)
-    if counts.shape != (stored,) or counts.dtype.kind not in "iu":
-        raise DataError(
-            f"{name}: found {counts.dtype} {list(counts.shape)}, expected integers [{stored}], one "
-            "per row of features"
-        )
-    out_of_range = np.flatnonzero((counts < 1) | (counts > regions))
-    if len(out_of_range) and not clip:
-        expected = f"expected 1 to {regions} {vector}s"
-        raise DataError(
-            *(f"{name}: entry {at}: found {counts[at]}, {expected}" for at in out_of_range)
-        )
+    is_valid = counts.shape == (stored,) and counts.dtype.kind in "iu"
+    check_form(name, counts, is_valid, f"integers [{stored}], one per row of features")
+    if not clip:
+        is_count = (counts >= 1) & (counts <= regions)
+        check_entries(name, counts, is_count, f"1 to {regions} {vector}s")
     return counts.astype(np.int64).clip(1, regions).astype(np.int32)
 
 
@@ -328,15 +322,9 @@ def _read_scale(features: Path, path: Path, dimensions: int) -> Float32[np.ndarr
     if not path.is_file():
         raise DataError(f"{path}: no such file; the int8 features of {features} require it")
     scale = open_array(path)
-    if scale.shape != (dimensions,) or scale.dtype not in (np.float32, np.float64):
-        raise DataError(
-            f"{path}: found {scale.dtype} {list(scale.shape)}, expected float32 or float64 "
-            f"[{dimensions}]"
-        )
+    is_valid = scale.shape == (dimensions,) and scale.dtype in (np.float32, np.float64)
+    check_form(path, scale, is_valid, f"float32 or float64 [{dimensions}]")
     with np.errstate(over="ignore"):  # the check below finds infinities
         scale = scale.astype(np.float32)
-    bad = np.flatnonzero(~np.isfinite(scale))
-    if len(bad):
-        expected = "expected a finite number"
-        raise DataError(*(f"{path}: entry {at}: found {scale[at]}, {expected}" for at in bad))
+    check_entries(path, scale, np.isfinite(scale), "a finite number")
     return scale

@@ -72,6 +72,23 @@ def open_array(path: Path) -> np.ndarray:
     return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
 
 
+def check_form(name: str | Path, array: np.ndarray, is_valid: bool, expected: str) -> None:
+    """Raise `DataError` with the dtype and shape of an array unless `is_valid`."""
+    if not is_valid:
+        raise DataError(f"{name}: found {array.dtype} {list(array.shape)}, expected {expected}")
+
+
+def check_entries(
+    name: str | Path, values: np.ndarray, are_valid: np.ndarray, expected: str
+) -> None:
+    """Raise `DataError` if entries of a vector are invalid; lists each of them."""
+    wrong = np.flatnonzero(~are_valid)
+    if len(wrong):
+        raise DataError(
+            *(f"{name}: entry {row}: found {values[row]}, expected {expected}" for row in wrong)
+        )
+
+
 @contextlib.contextmanager
 def open_arrays(path: str | Path, what: str, hint: str) -> Iterator[Mapping[str, np.ndarray]]:
     """Open the arrays of a `.npz` file that a run keeps.

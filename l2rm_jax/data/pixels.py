@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Int, Int32, UInt8
 
 from l2rm_jax.data.features import LazyRows, blocks_of, checked_rows
-from l2rm_jax.data.files import open_array
+from l2rm_jax.data.files import check_form, open_array
 from l2rm_jax.errors import DataError
 
 
@@ -47,11 +47,8 @@ class Pixels:
         """
         shape = array.shape
         is_square = array.ndim == 4 and shape[1] == shape[2] and shape[3] == 3
-        if array.dtype != np.uint8 or not is_square or 0 in shape:
-            raise DataError(
-                f"{name}: found {array.dtype} {list(shape)}, expected pictures, uint8 [images, "
-                "size, size, 3]"
-            )
+        is_valid = array.dtype == np.uint8 and is_square and 0 not in shape
+        check_form(name, array, is_valid, "pictures, uint8 [images, size, size, 3]")
         return cls(name, array)
 
     @property

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from l2rm_jax.data.files import check_form
 from l2rm_jax.data.parquet_vectors import copy_vectors, natural_order, open_parquet, vector_column
 from l2rm_jax.errors import DataError, Problems
 
@@ -307,8 +308,6 @@ def _mapped(name: str, file: Path) -> np.ndarray:
         array = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
         raise DataError(f"{name}: cannot be read ({error}), expected a NumPy array") from error
-    if array.ndim != 2 or array.dtype.kind != "f" or 0 in array.shape:
-        raise DataError(
-            f"{name}: found {array.dtype} {list(array.shape)}, expected floats [rows, dimensions]"
-        )
+    is_valid = array.ndim == 2 and array.dtype.kind == "f" and 0 not in array.shape
+    check_form(name, array, is_valid, "floats [rows, dimensions]")
     return array

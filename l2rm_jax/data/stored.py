@@ -12,7 +12,7 @@ from jaxtyping import Int
 from l2rm_jax.data import scenes
 from l2rm_jax.data.captions import CaptionFile, caption_files, open_captions, parse_captions
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.files import open_array
+from l2rm_jax.data.files import check_entries, check_form, open_array
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.repeats import undo_repeats
 from l2rm_jax.data.shards import have_vectors
@@ -295,15 +295,11 @@ def _read_pairs(file: CaptionFile, images: Images, path: Path) -> Int[np.ndarray
         than the previous one, or an image has no caption; lists every such entry or image.
     """
     rows, captions = open_array(path), len(file.lines)
-    if rows.dtype.kind not in "iu" or rows.shape != (captions,):
-        raise DataError(
-            f"{path}: found {rows.dtype} {list(rows.shape)}, expected integers [{captions}], the "
-            f"image row of each caption of {file.path}"
-        )
-    outside = np.flatnonzero((rows < 0) | (rows >= len(images)))
-    if len(outside):
-        expected = f"expected 0 to {len(images) - 1}, a row of {images.name}"
-        raise DataError(*(f"{path}: entry {at}: found {rows[at]}, {expected}" for at in outside))
+    is_index = rows.dtype.kind in "iu" and rows.shape == (captions,)
+    expected = f"integers [{captions}], the image row of each caption of {file.path}"
+    check_form(path, rows, is_index, expected)
+    expected = f"0 to {len(images) - 1}, a row of {images.name}"
+    check_entries(path, rows, (rows >= 0) & (rows < len(images)), expected)
     rows = rows.astype(np.int64)
     falls = np.flatnonzero(np.diff(rows) < 0) + 1
     if len(falls):
