@@ -12,7 +12,7 @@ from l2rm_jax.audit.inputs import Inputs
 from l2rm_jax.audit.pairs_table import Column, write_table
 from l2rm_jax.audit.review import FITS, WRONG, check_sample
 from l2rm_jax.data.files import new_directory, replace_array, replace_file
-from l2rm_jax.data.stored import SCENES, layout_of
+from l2rm_jax.data.stored import SCENES, is_scenes
 from l2rm_jax.judging import JUDGEMENT_FILE, Judgement, write_judgement
 from l2rm_jax.judging.judgement import KINDS, MATCHED, NEAR_DUPLICATE
 from l2rm_jax.judging.verdict import verdict
@@ -180,7 +180,7 @@ def _write_page(
 def _draw_scenes(inputs: Inputs, folder: Path) -> list[Path] | None:
     """Draw the pictures of the built-in data set; None for other data."""
     config = inputs.config
-    if config is None or layout_of(config.data) != SCENES:
+    if config is None or not is_scenes(config.data):
         return None
     draw = scene_pictures(f"{SCENES}:train", config.data, folder)
     folder.mkdir()

@@ -232,7 +232,7 @@ def read_text_base(config: Mapping[str, Any], pooling: str = "first") -> TextBas
     if kind == "bert":
         segments = reader.size("type_vocab_size")
     elif kind == "clip":
-        projection, pooling = _projection_dim(config, reader), "end"
+        projection, pooling = _size_or(config, "projection_dim", 512, reader), "end"
     else:
         projection = _size_or(section, "projection_size", stack.width, reader)
         padding, pooling = reader.number("pad_token_id", 0), "last"
@@ -261,7 +261,7 @@ def read_image_base(config: Mapping[str, Any]) -> ImageBase:
         reader.problems.append(
             f"vision_config.image_size: found {image}, expected a multiple of patch_size {patch}"
         )
-    projection = _projection_dim(config, reader) if kind == "clip" else 0
+    projection = _size_or(config, "projection_dim", 512, reader) if kind == "clip" else 0
     reader.raise_all()
     return ImageBase(kind, stack, image, patch, projection)
 
@@ -289,10 +289,6 @@ def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
             raise DataError(f"{key}: found a {type(part).__name__}, expected an object")
         section |= part
     return section
-
-
-def _projection_dim(config: Mapping[str, Any], reader: "_Fields") -> int:
-    return _size_or(config, "projection_dim", 512, reader)
 
 
 def _size_or(config: Mapping[str, Any], field: str, default: int, reader: "_Fields") -> int:

@@ -12,7 +12,7 @@ Results under different protocols cannot be compared. With five captions per ima
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -212,10 +212,10 @@ def read_known(
     rows, captions = open_index(path), len(caption_image)
     check_entries(path, rows, (rows >= 0) & (rows < captions), f"0 to {captions - 1}")
     stored = np.asarray(caption_image)
-    made = _count_rates(SEMI_PAIRED, None, None, str(path), stored, caption_image, image_count)
     known = np.zeros(captions, bool)
     known[rows] = True
-    return replace(made, known=known)
+    counts = stored, caption_image, image_count, known
+    return _count_rates(SEMI_PAIRED, None, None, str(path), *counts)
 
 
 def open_index(path: str | Path) -> Int[np.ndarray, " entries"]:
@@ -305,8 +305,8 @@ def _semi_paired(
     is_kept = np.ones(image_count, bool)
     is_kept[chosen] = False
     rate, stored = 1 - paired_images / image_count, image[caption_image]
-    made = _count_rates(SEMI_PAIRED, rate, seed, "generated", stored, caption_image, image_count)
-    return replace(made, known=is_kept[caption_image])
+    counts = stored, caption_image, image_count, is_kept[caption_image]
+    return _count_rates(SEMI_PAIRED, rate, seed, "generated", *counts)
 
 
 def _count_rates(
@@ -317,6 +317,7 @@ def _count_rates(
     stored: np.ndarray,
     caption_image: np.ndarray,
     image_count: int,
+    known: np.ndarray | None = None,
 ) -> Mismatch:
     """Make a `Mismatch` from an index, and count its rates."""
     matched = stored == caption_image
@@ -329,4 +330,5 @@ def _count_rates(
         image_count=image_count,
         true_rate=float(1 - matched.mean()),
         kept_share=len(np.unique(caption_image[matched])) / image_count,
+        known=known,
     )

@@ -19,7 +19,7 @@ from l2rm_jax.data.shards import have_vectors
 from l2rm_jax.errors import ConfigError, DataError, Problems, nearest_flag
 
 Images = RegionFeatures | Pixels
-SCENES, PRECOMP = "scenes", "precomp"  # the built-in data set; the layout of SCAN and NCR
+SCENES = "scenes"  # the built-in data set; files have the layout of SCAN and NCR
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def open_split(
       DataError: a file is missing or invalid.
       ConfigError: a field does not fit the data set.
     """
-    if layout_of(data_config) == PRECOMP:
+    if not is_scenes(data_config):
         return read_files(data_config.path, split, in_words, in_pixels)
     if in_pixels:
         raise ConfigError(
@@ -66,12 +66,9 @@ def open_split(
     return _generate_scenes(data_config, split)
 
 
-def layout_of(data_config: Any) -> str:
-    """Return `SCENES` for generated data, `PRECOMP` for files.
-
-    Data in a directory are never the built-in data set, whatever their name.
-    """
-    return SCENES if data_config.name == SCENES and not data_config.path else PRECOMP
+def is_scenes(data_config: Any) -> bool:
+    """Whether the data are the built-in data set; data in a directory never are."""
+    return data_config.name == SCENES and not data_config.path
 
 
 def read_files(
@@ -125,7 +122,7 @@ def open_images(data_config: Any, split: str, in_pixels: bool = False) -> Images
     Raises:
       DataError, ConfigError: as `open_split`.
     """
-    if layout_of(data_config) == PRECOMP:
+    if not is_scenes(data_config):
         directory = _check_directory(data_config.path)
         return read_images(directory, split, in_pixels, clip_counts=True)
     return open_split(data_config, split, in_pixels=in_pixels).images
@@ -169,7 +166,7 @@ def open_caption_vectors(data_config: Any, split: str) -> RegionFeatures | None:
     Raises:
       DataError, ConfigError: as `open_split`.
     """
-    if layout_of(data_config) != PRECOMP:
+    if is_scenes(data_config):
         return None
     file = _caption_vector_file(_check_directory(data_config.path), split)
     return RegionFeatures.read(file, clip_counts=True) if file.exists() else None

@@ -28,9 +28,8 @@ def library(name: str) -> Any:
       DataError: it is not installed, or it does not fit the installed PyTorch.
     """
     try:
-        if importlib.util.find_spec(
-            "torchvision"
-        ):  # transformers and timm would fail with a longer message
+        # Without this check, transformers and timm would fail with a longer message.
+        if importlib.util.find_spec("torchvision"):
             importlib.import_module("torchvision")
         return importlib.import_module(name)
     except ImportError as error:
