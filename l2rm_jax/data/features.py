@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Float32, Int, Int32
@@ -55,42 +55,39 @@ class LazyRows:
         return self._array[self._index[rows]]
 
 
-class Named(Protocol):
-    """Images of some kind, with a name for error messages."""
+class ImageRows:
+    """Images of some kind, with a `name` for error messages and a `shape`."""
 
-    name: str
+    def __len__(self) -> int:
+        return self.shape[0]
 
-    def __len__(self) -> int: ...
+    def blocks(self) -> Iterator[Int[np.ndarray, " block"]]:
+        """Image numbers in order, in blocks of about 32 MB; a progress bar shows the progress."""
+        size = max(1, _BLOCK_BYTES // self._image_bytes())
+        with progress_bar(len(self), f"reading {self.name}", unit="rows") as bar:
+            for start in range(0, len(self), size):
+                block = np.arange(start, min(start + size, len(self)))
+                yield block
+                bar.update(len(block))
 
+    def _checked_rows(self, indices: Sequence[int] | np.ndarray) -> Int[np.ndarray, " rows"]:
+        """Numbers of images as an array, checked to be in range."""
+        indices = np.asarray(indices)
+        outside = np.flatnonzero((indices < 0) | (indices >= len(self)))
+        if len(outside):
+            raise DataError(
+                f"{self.name}: found image index {indices[outside[0]]}, expected 0 to "
+                f"{len(self) - 1}"
+            )
+        return indices
 
-def blocks_of(images: Named, image_bytes: int) -> Iterator[Int[np.ndarray, " block"]]:
-    """Image numbers in order, in blocks of about 32 MB; a progress bar shows the progress."""
-    size = max(1, _BLOCK_BYTES // image_bytes)
-    with progress_bar(len(images), f"reading {images.name}", unit="rows") as bar:
-        for start in range(0, len(images), size):
-            block = np.arange(start, min(start + size, len(images)))
-            yield block
-            bar.update(len(block))
-
-
-def checked_rows(images: Named, indices: Sequence[int] | np.ndarray) -> Int[np.ndarray, " rows"]:
-    """Numbers of images as an array.
-
-    Raises:
-      DataError: a number is out of range.
-    """
-    indices = np.asarray(indices)
-    outside = np.flatnonzero((indices < 0) | (indices >= len(images)))
-    if len(outside):
-        raise DataError(
-            f"{images.name}: found image index {indices[outside[0]]}, expected 0 to "
-            f"{len(images) - 1}"
-        )
-    return indices
+    def _check_head(self, images: int) -> None:
+        if not 1 <= images <= len(self):
+            raise DataError(f"{self.name}: found {len(self)} images, expected at least {images}")
 
 
 @dataclass(frozen=True)
-class RegionFeatures:
+class RegionFeatures(ImageRows):
     """Features [images, regions, dimensions], read as float32 from any stored dtype.
 
     An image may have fewer regions than the array has room for. Stored values after an image's last
@@ -178,17 +175,13 @@ class RegionFeatures:
         rows, regions, dimensions = self.array.shape
         return rows // self.stride, regions, dimensions
 
-    def __len__(self) -> int:
-        return self.shape[0]
-
     def head(self, images: int) -> "RegionFeatures":
         """Return the first `images` images.
 
         Raises:
           DataError: there are fewer images, or `images` is less than 1.
         """
-        if not 1 <= images <= len(self):
-            raise DataError(f"{self.name}: found {len(self)} images, expected at least {images}")
+        self._check_head(images)
         stored = images * self.stride
         labels = None if self.labels is None else self.labels[:stored]
         return replace(self, array=self.array[:stored], counts=self.counts[:stored], labels=labels)
@@ -208,13 +201,9 @@ class RegionFeatures:
             labels=stored if self.labels is None else self.labels[stored],
         )
 
-    def blocks(self) -> Iterator[Int[np.ndarray, " block"]]:
-        """Image numbers in order, in blocks whose stored rows take about 32 MB as float32.
-
-        A progress bar shows the progress.
-        """
-        _, regions, dimensions = self.shape
-        return blocks_of(self, self.stride * regions * dimensions * 4)
+    def _image_bytes(self) -> int:
+        """Size as float32 of the stored rows of an image."""
+        return self.stride * math.prod(self.shape[1:]) * 4
 
     def check_values(self) -> None:
         """Read all features once.
@@ -273,7 +262,7 @@ class RegionFeatures:
 
     def _stored_rows(self, indices: Sequence[int] | np.ndarray) -> Int[np.ndarray, " rows"]:
         """First stored row of each image."""
-        return checked_rows(self, indices) * self.stride
+        return self._checked_rows(indices) * self.stride
 
     def _describe_bad_value(
         self, value: np.number, stored: int, vector: int, dimension: int
