@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -106,7 +106,8 @@ class Pretrained:
         """
         if (directory / SOURCE_FILE).exists():
             return
-        for name in (*self._small_files(), *self._weight_names()):
+        small = (name for name in (*SMALL_FILES, INDEX_FILE) if (self.directory / name).is_file())
+        for name in (*small, *self._weight_names()):
             target = directory / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(self.directory / name, target)
@@ -120,11 +121,6 @@ class Pretrained:
             with (self.directory / name).open("rb") as file:
                 hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
         return hashes
-
-    def _small_files(self) -> Iterator[str]:
-        for name in (*SMALL_FILES, INDEX_FILE):
-            if (self.directory / name).is_file():
-                yield name
 
     def _weight_names(self) -> list[str]:
         return [file.name for file in weight_files(self.directory)]
