@@ -133,16 +133,8 @@ def _load_text_side(name: str, with_tokens: bool) -> CaptionEncoder:
     return load_sentence_encoder(name, with_tokens)
 
 
-def _load_pixels(name: str, with_tokens: bool) -> tuple[ImageEncoder, None]:
-    if with_tokens:
-        raise ConfigError(
-            "--tokens cannot be combined with --encoder=pixels:DIR; a run encodes the pixels"
-        )
-    return load_pixels(name), None
-
-
 _KINDS = {
     "transformers": Kind(load_dual, _load_text_side),
     "timm": Kind(lambda name, with_tokens: (load_backbone(name), None)),
-    "pixels": Kind(_load_pixels),
+    "pixels": Kind(load_pixels),
 }
