@@ -78,12 +78,12 @@ def from_directory_cache_or_network(load: Callable[..., T], name: str, files: st
 
 
 def load_model(name: str, files: str = FILES, unused: tuple[str, ...] = ()) -> Any:
-    """Load a model of transformers, whose weights must be complete.
+    """Load a model of transformers; it fills missing arrays with random numbers, so none may be.
 
     Args:
       name: as in `from_directory_cache_or_network`.
       files: as there.
-      unused: as in `check_complete`.
+      unused: prefixes of the names of arrays that are not used.
 
     Raises:
       DataError: the files are missing or cannot be read, or an array is missing.
@@ -91,7 +91,13 @@ def load_model(name: str, files: str = FILES, unused: tuple[str, ...] = ()) -> A
     load = library("transformers").AutoModel.from_pretrained
     load = functools.partial(load, output_loading_info=True)
     model, info = from_directory_cache_or_network(load, name, files)
-    check_complete(name, info, unused)
+    missing = [*info["missing_keys"], *(array for array, *_ in info["mismatched_keys"])]
+    names = sorted(array for array in missing if not array.startswith(unused))
+    if names:
+        raise DataError(
+            f"{name}: {len(names)} arrays of the model are missing from its weights, "
+            f"the first is {names[0]}"
+        )
     return model
 
 
@@ -109,7 +115,7 @@ def quiet_hub() -> Iterator[None]:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Suppress progress bars and warnings of transformers; `check_complete` reports errors."""
+    """Suppress progress bars and warnings of transformers; `load_model` reports missing arrays."""
     logging = library("transformers").utils.logging
     level = logging.get_verbosity()
     logging.set_verbosity_error()
@@ -130,26 +136,6 @@ def missing_weights(name: str, files: str, error: Exception, kind: str) -> DataE
         f"huggingface.co/{name}: {files}",
         hint=f"--encoder={kind}:DIR",
     )
-
-
-def check_complete(name: str, info: dict[str, Any], unused: tuple[str, ...] = ()) -> None:
-    """Reject weights that lack arrays of the model, which transformers fills with random numbers.
-
-    Args:
-      name: name of the model, for the message.
-      info: loading info returned by `from_pretrained`.
-      unused: prefixes of the names of arrays that are not used.
-
-    Raises:
-      DataError: an array is missing.
-    """
-    missing = [*info["missing_keys"], *(array for array, *_ in info["mismatched_keys"])]
-    names = sorted(array for array in missing if not array.startswith(unused))
-    if names:
-        raise DataError(
-            f"{name}: {len(names)} arrays of the model are missing from its weights, "
-            f"the first is {names[0]}"
-        )
 
 
 def on_device(model: Any) -> Any:
