@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Float32, Int, Int32
@@ -26,15 +25,9 @@ _FORMATS = (
 )
 
 
-class _Kind(NamedTuple):
-    """Names of the vectors in one kind of feature file."""
-
-    vector: str  # in error messages
-    counts: str  # in the name of the file with the number of vectors per row
-
-
-# The key is the last part of the feature file's name.
-_KINDS = {"ims": _Kind("region", "regions"), "caps": _Kind("word", "lengths")}
+# By the last part of a feature file's name: the name of its vectors in error messages, and in the
+# name of the file with their number per row.
+_KINDS = {"ims": ("region", "regions"), "caps": ("word", "lengths")}
 
 
 class LazyRows:
@@ -135,16 +128,16 @@ class RegionFeatures(ImageRows):
         problems = Problems()
         path = Path(path)
         split, _, ending = path.stem.rpartition("_")
-        kind = _KINDS[ending]
+        vector, counts_name = _KINDS[ending]
         array = _as_sets(str(path), open_array(path), (*_FLOATS, np.int8))
         scale = None
         if array.dtype == np.int8:
             scale_file = path.with_name(f"{ending}_scale.npy")
             scale = problems.attempt(_read_scale, path, scale_file, dimensions=array.shape[2])
-        counts_file = path.with_name(f"{split}_{kind.counts}.npy")
-        counts = problems.attempt(_read_counts, counts_file, array, kind.vector, clip=clip_counts)
+        counts_file = path.with_name(f"{split}_{counts_name}.npy")
+        counts = problems.attempt(_read_counts, counts_file, array, vector, clip=clip_counts)
         problems.raise_all()
-        return cls(str(path), array, counts, scale, vector=kind.vector)
+        return cls(str(path), array, counts, scale, vector=vector)
 
     @classmethod
     def from_array(

@@ -78,7 +78,7 @@ def from_directory_cache_or_network(load: Callable[..., T], name: str, files: st
 
 
 def load_model(name: str, files: str = FILES, unused: tuple[str, ...] = ()) -> Any:
-    """Load a model of transformers; it fills missing arrays with random numbers, so none may be.
+    """Load a model of transformers; none of its arrays may be missing.
 
     Args:
       name: as in `from_directory_cache_or_network`.
@@ -91,6 +91,7 @@ def load_model(name: str, files: str = FILES, unused: tuple[str, ...] = ()) -> A
     load = library("transformers").AutoModel.from_pretrained
     load = functools.partial(load, output_loading_info=True)
     model, info = from_directory_cache_or_network(load, name, files)
+    # transformers fills missing arrays with random numbers.
     missing = [*info["missing_keys"], *(array for array, *_ in info["mismatched_keys"])]
     names = sorted(array for array in missing if not array.startswith(unused))
     if names:
