@@ -37,7 +37,7 @@ def test_partly_repeated_rows_are_refused(row):
     stored = np.repeat(features(200), 5, axis=0)
     stored[row, 0, 2] += 1
     first = row // 5 * 5
-    with pytest.raises(DataError, match=f"mine, rows {first} to {first + 4}: found different"):
+    with pytest.raises(DataError, match=f"mine: rows {first} to {first + 4}: found different"):
         undo_repeats(RegionFeatures.from_array(stored, "mine"))
 
 
@@ -62,6 +62,6 @@ def test_repeats_of_unequal_counts_are_refused(row):
     counts = np.full(1000, 3)
     counts[row] = 2
     first = row // 5 * 5
-    message = rf"mine, rows {first} to {first + 4}: found \[.*2.*\] regions for one repeated image"
+    message = rf"mine: rows {first} to {first + 4}: found \[.*2.*\] regions for one repeated image"
     with pytest.raises(DataError, match=message):
         undo_repeats(RegionFeatures.from_array(np.repeat(features(200), 5, 0), "mine", counts))
