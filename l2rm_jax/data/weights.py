@@ -14,7 +14,7 @@ from l2rm_jax.errors import DataError, Problems, first_line
 WEIGHT_FILE = "model.safetensors"
 INDEX_FILE = f"{WEIGHT_FILE}.index.json"
 _PICKLES = ("*.bin", "*.ckpt", "*.pt", "*.pth", "*.pkl", "*.h5", "*.msgpack")
-_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+_DTYPES = ("F32", "F16", "BF16")  # float32, float16 and bfloat16 in a file
 _NAMED = 3  # number of arrays that a message names
 
 
