@@ -40,7 +40,7 @@ _BROKEN = re.compile(r"[\ufffd\x00-\x1f\x7f-\x9f]")
 
 
 def check(config: Any) -> str:
-    """Read every feature and caption of a run's data set and report what they hold.
+    """Read every feature and caption of a run's data set and summarise them.
 
     Writes nothing and uses no device.
 

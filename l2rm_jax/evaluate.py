@@ -72,7 +72,7 @@ def evaluate_runs(
                 f"{', '.join(_CHANGEABLE)} and evaluation.* can be changed"
             )
     if bool(proposer) != bool(candidates):
-        raise ConfigError("proposer, candidates: found only one of them, expected both or neither")
+        raise ConfigError("proposer requires candidates, and candidates require a proposer")
     first, expected, vectors = proposer or workdirs[0], None, None
     if proposer:
         with _open_trained(proposer, changes) as run:
@@ -150,7 +150,7 @@ def _open_trained(workdir: str | Path, changes: Mapping[str, Any]) -> Iterator[R
 
 
 class _Scoring(NamedTuple):
-    """How to score the test split (all pairs or two stages), and how to rank those scores.
+    """A way to score the test split (all pairs or two stages) and to rank the scores.
 
     Attributes:
       score: maps a scorer, the variables and the test split to scores.
@@ -173,7 +173,7 @@ def _make_shortlist(
 ) -> Shortlist:
     if config.evaluation.dual_softmax:
         raise ConfigError(
-            "evaluation.dual_softmax: needs the scores of all pairs, but --proposer leaves some out"
+            "evaluation.dual_softmax cannot be combined with --proposer, which leaves out pairs"
         )
     protocols = config.evaluation.protocol
     return Shortlist(*vectors, test.caption_image, protocols, [n for n in candidates if n])

@@ -128,7 +128,7 @@ def train(
                 log.say(f"continuing at {_place(run)}")
                 if is_primary():
                     for original in changed_directories(data.pretrained, config):
-                        log.say(f"{original} has other weights now; the run goes on with its own")
+                        log.say(f"{original} has changed; the run keeps using its own copy")
             try:
                 if resume_step is None and run.method.fit and run.method.plan:
                     log.say("fitting in closed form")
@@ -182,7 +182,7 @@ def _judge(
 
 
 def data_warnings(data: Data, judged: Summary | None) -> dict[str, str]:
-    """Reasons to doubt the training data before the first step."""
+    """Collect warnings about the training data before the first step."""
     train = data.train
     words = {}
     if len(data.vocabulary):
@@ -191,7 +191,7 @@ def data_warnings(data: Data, judged: Summary | None) -> dict[str, str]:
 
 
 def _place(run: Run) -> str:
-    """Where the training of a run is: the epoch, from 1, and the number of its finished steps."""
+    """Describe the progress of a run: the epoch, from 1, and the number of its finished steps."""
     epoch, step = run.position["epoch"], run.position.get("step_in_epoch", 0)
     return "the test" if epoch == run.total_epochs else f"epoch {epoch + 1}, step {step}"
 
@@ -203,7 +203,7 @@ def _stopped(error: StoppedError, place: str, workdir: str | Path) -> StoppedErr
 
 
 def _command(workdir: str | Path) -> str:
-    """How a person continues a run."""
+    """Return the shell command that resumes the run."""
     if not is_single_host():
         return "start all hosts again with the same commands"
     return f"l2rm --workdir={shlex.quote(str(workdir))}"
@@ -253,7 +253,7 @@ def _train_epochs(
 def _plan_epoch(
     run: Run, log: RunLog, stop: StopSignal, epoch: int, judged: Summary | None
 ) -> None:
-    """Choose the pairs of an epoch; those of one that was stopped are known.
+    """Choose the pairs of an epoch, unless it was stopped and has its plan already.
 
     `judged` sums up the judgement that was made just before it.
     """

@@ -153,7 +153,7 @@ def test_a_refused_config_leaves_no_trace(tmp_path):
         ("log_steps", 0, "1"),
     ]:
         with pytest.raises(
-            ConfigError, match=rf"train\.{field}: {value}, expected at least {least}"
+            ConfigError, match=rf"train\.{field}: found {value}, expected at least {least}"
         ):
             train(tiny_config(**{field: value}), tmp_path / "run", one_device())
     with pytest.raises(ConfigError, match="at least one epoch in all"):

@@ -92,16 +92,14 @@ class RunCheckpoints:
         return self._newest_complete()
 
     def _newest_complete(self) -> Path | None:
-        """The same without waiting: a save in progress does not count."""
+        """Like `newest`, but without waiting: a save in progress does not count."""
         steps = [int(name) for name in os.listdir(self._latest.directory) if name.isdecimal()]
         return self._latest.directory / str(max(steps)) if steps else None
 
     def describe_loss(self) -> str:
-        """What ending the process now would lose, as the end of a sentence; waits for nothing."""
+        """Name the training that is lost if the process ends now; does not wait for a save."""
         newest = self._newest_complete()
-        return (
-            f"what was trained after checkpoint {newest.name}" if newest else "all that was trained"
-        )
+        return f"all training after checkpoint {newest.name}" if newest else "all training so far"
 
     def save(
         self,
@@ -288,7 +286,7 @@ def _restore(directory: Path, abstract_state: PyTree) -> tuple[PyTree, dict[str,
                 f"found {leaf.dtype}{leaf.shape}, expected {target.dtype}{target.shape}"
             )
     if _checksum(state, record["progress"]) != record["checksum"]:
-        raise CheckpointError("the contents do not agree with the checksum saved beside them")
+        raise CheckpointError("the contents do not match the saved checksum")
     return state, record["progress"]
 
 

@@ -65,7 +65,7 @@ def shipped_configs() -> dict[str, Path]:
 def find_config(name: str) -> tuple[Path, str]:
     """Find the file of a config, by its path or by the name of a shipped config.
 
-    What lies in the current directory never changes the meaning of a name.
+    Files in the current directory never change the meaning of a name.
 
     Args:
       name: `CONFIG` or `CONFIG:VARIANT`. CONFIG is the path of a file if it ends in `.py` or
@@ -219,7 +219,7 @@ def _check_no_run_files(workdir: Path) -> None:
     files = [path for pattern in _WRITTEN_LATER for path in workdir.glob(pattern)]
     if files:
         raise ConfigError(
-            f"{workdir}: found {files[0].relative_to(workdir)} but no {CONFIG_FILE}, so nothing "
-            "says which run it belongs to; expected both or neither",
+            f"{workdir}: found {files[0].relative_to(workdir)} but no {CONFIG_FILE}, so it is "
+            "unknown which run it belongs to. Use another directory",
             hint=f"--workdir={Path(workdir)}-2",
         )

@@ -40,7 +40,7 @@ def open_detector(
     replicas: Replicas,
     train: Callable[[ConfigDict, Path, Replicas], object],
 ) -> Iterator[Detector]:
-    """The detector that `config.judgement.detector` names; a trained one holds while it is open.
+    """Open the detector that `config.judgement.detector` names; a trained one needs the context.
 
     Runs that are finished are not trained again; one that was stopped continues. Every host must
     call this. Before the first epoch, nothing else may use the work directory; later, the caller
@@ -86,7 +86,7 @@ def open_detector(
 
 
 def _of_rows(similarity: Similarity, rows: Int[np.ndarray, " judged"]) -> Similarity:
-    """A similarity of captions by their place among the judged pairs."""
+    """Take captions by their position among the judged pairs instead of their row."""
 
     def of_places(images: np.ndarray, captions: np.ndarray) -> ArrayLike:
         return similarity(images, rows[captions])
@@ -97,7 +97,7 @@ def _of_rows(similarity: Similarity, rows: Int[np.ndarray, " judged"]) -> Simila
 def _keep_scores(
     config: ConfigDict, pairs: PairDataset, task: FoldTask, fold: int, workdir: Path
 ) -> None:
-    """Write what the run of a fold trains on: the pairs of the other folds, judged among them."""
+    """Write the scores of the pairs that a fold's run trains on: the other folds, judged alone."""
     path = workdir / FOLD_DIRECTORY.format(fold) / SCORES_FILE
     if is_primary() and not path.exists():
         outside = task.rows[task.folds.of_pair != fold]
@@ -143,7 +143,7 @@ def fold_run(
 
 @contextlib.contextmanager
 def open_workdir(config: ConfigDict, data: Data, workdir: Path) -> Iterator[None]:
-    """Make the work directory of a run that has not begun, so that it can be continued by name."""
+    """Make the work directory of a run that has not started, so that `--workdir` can resume it."""
     if not is_primary():
         yield
         return
@@ -158,7 +158,7 @@ def open_workdir(config: ConfigDict, data: Data, workdir: Path) -> Iterator[None
 def fold_similarity(
     run: Run, pairs: PairDataset, part: Int[np.ndarray, " n"]
 ) -> tuple[Similarity, float]:
-    """How a run compares images and captions of some pairs, while it is open; and a temperature.
+    """Make the function by which an open run compares images and captions, and its temperature.
 
     Args:
       run: the run that has not seen these pairs.
@@ -166,8 +166,8 @@ def fold_similarity(
       part: rows of these pairs, ascending.
 
     Returns:
-      The similarity, a function of rows of images and captions of these pairs; and the temperature
-      that is best for dev.
+      The similarity, a function of rows of images and captions of these pairs; and the best
+      temperature for dev.
     """
     dev = run.data.dev.head(min(len(run.data.dev.images), REFERENCES))
     temperature = best_temperature(run.score(dev), dev.caption_image)

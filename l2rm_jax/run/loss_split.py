@@ -1,4 +1,4 @@
-"""The file of the last split by loss, `loss_split.npz`: what it made of each training pair."""
+"""The file of the last split by loss, `loss_split.npz`: loss, posterior and side per pair."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -34,7 +34,7 @@ def keep_split(
     Args:
       workdir: work directory of the run.
       epoch: the epoch.
-      stored_image: image row of each pair; tells the pairs from those of other data.
+      stored_image: image row of each pair; `last_split` checks it.
       split: the split.
     """
     arrays = {"epoch": np.array(epoch), "image": stored_image, **split._asdict()}

@@ -24,7 +24,7 @@ def collect_rows(
         more pairs than rows, to fill it up.
       score: maps a batch to an array `[B, ...]`, or to a tree of such arrays.
       total: number of rows.
-      title: what the progress bar calls it.
+      title: title of the progress bar.
 
     Returns:
       Arrays `[total, ...]`, in a tree like those of `score`.

@@ -68,7 +68,7 @@ def check_pretrained_fields(config: ConfigDict) -> None:
             "optim.base_epochs": optim.base_epochs,
         }
         wrong += [
-            f"{name}: {value}, expected 0 without a pretrained encoder"
+            f"{name}: found {value}, expected 0 without a pretrained encoder"
             for name, value in needless.items()
             if value
         ]
@@ -76,53 +76,54 @@ def check_pretrained_fields(config: ConfigDict) -> None:
         rates = " and ".join(f"optim.{side.rate}=0" for side in used)
         if model.adapter_rank:
             wrong.append(
-                f"model.adapter_rank: {model.adapter_rank}, expected 0 with {rates}, which freezes "
-                "all that could be adapted"
+                f"model.adapter_rank: found {model.adapter_rank}, expected 0 with {rates}, which "
+                "freezes all that could be adapted"
             )
         if not model.embed_dim:
             wrong.append(
-                f"model.embed_dim: 0, expected at least 1 with {rates}, as nothing would be trained"
+                f"model.embed_dim: found 0, expected at least 1 with {rates}, as nothing would be "
+                "trained"
             )
     if model.head == FITTED_HEAD:
         wrong += [
-            f"model.{side.states}: {model[side.states]!r}, expected 'vector' with model.head="
+            f"model.{side.states}: found {model[side.states]!r}, expected 'vector' with model.head="
             f"{FITTED_HEAD} and a pretrained encoder"
             for side in used
             if model[side.states] != "vector"
         ]
     if config.data.pixel_crop and not IMAGES.is_used(config):
         wrong.append(
-            f"data.pixel_crop: {config.data.pixel_crop}, expected 0 without a pretrained image "
-            "encoder, as features cannot be cropped"
+            f"data.pixel_crop: found {config.data.pixel_crop}, expected 0 without a pretrained "
+            "image encoder, as features cannot be cropped"
         )
     if wrong:
         raise ConfigError(*wrong)
 
 
 def _wrong_directories(config: ConfigDict) -> list[str]:
-    """What is wrong with the fields that name directories."""
+    """Error messages about the fields that name directories."""
     model, wrong = config.model, []
     if model.pretrained and not (CAPTIONS.is_used(config) or IMAGES.is_used(config)):
         wrong.append(
-            f"model.text_encoder: {WORDS!r}, expected bert, clip or siglip, as model.pretrained is "
-            f"{model.pretrained!r}"
+            f"model.text_encoder: found {WORDS!r}, expected bert, clip or siglip, as "
+            f"model.pretrained is {model.pretrained!r}"
         )
     if model.pretrained_images and not IMAGES.is_used(config):
         wrong.append(
-            f"model.image_encoder: {REGIONS!r}, expected clip or siglip, as "
+            f"model.image_encoder: found {REGIONS!r}, expected clip or siglip, as "
             f"model.pretrained_images is {model.pretrained_images!r}"
         )
     if "" in {use.directory for use in directories(config).values()}:
         field = next(side.encoder for side in (CAPTIONS, IMAGES) if side.is_used(config))
         wrong.append(
-            f"model.pretrained: empty, expected the directory of the weights for model.{field}="
-            f"{model[field]}"
+            f"model.pretrained: empty, expected the directory of the weights for "
+            f"model.{field}={model[field]}"
         )
     return wrong
 
 
 class Use(NamedTuple):
-    """A directory of weights, and what a run uses of it: the `model_type`, or None."""
+    """A directory of weights; the `model_type` of each side that a run uses of it, or None."""
 
     directory: str
     text_encoder: str | None
@@ -210,7 +211,7 @@ def with_own_weights(config: ConfigDict, workdir: str | Path) -> ConfigDict:
 
 
 def changed_directories(encoders: Encoders | None, config: ConfigDict) -> list[str]:
-    """Original directories that are still there and hold other weights than the run's copies."""
+    """Find original directories that now hold other weights than the run's copies."""
     if encoders is None:
         return []
     return [
@@ -288,7 +289,7 @@ def pretrained_arrays(encoders: Encoders, config: ConfigDict, params: Any) -> di
 
 
 def with_pretrained(state: TrainState, parameters: dict[str, Any]) -> TrainState:
-    """The state with pretrained arrays in place of random ones; each network gets the same.
+    """Replace random arrays of a state by pretrained ones, the same for each network.
 
     Args:
       state: a state before the first step.

@@ -161,7 +161,7 @@ class Run:
         return self.checkpoints.restore_best(self._abstract_state)
 
     def restore_best(self) -> None:
-        """Replace the state by that of the best checkpoint."""
+        """Replace the state by the state of the best checkpoint."""
         self.state = self.replicas.replicate(self.best_state())
 
     def start_epoch(self, epoch: int) -> None:
@@ -236,7 +236,7 @@ class Run:
         return self.replicas.unreplicate(metrics)
 
     def _training_memory(self) -> contextlib.AbstractContextManager:
-        """Context of work on a training batch: says what helps if a device has no memory left."""
+        """Context of work on a training batch: adds advice if a device runs out of memory."""
         hints = training_hints(self.config, self.model.is_product)
         return advise_on_memory(f"training, {self.config.train.batch_size} pairs a batch", hints)
 
@@ -359,7 +359,7 @@ class Run:
           rsum: validation rSum of this epoch.
         """
         best = self.position["best_rsum"]
-        if rsum >= best:  # of equal epochs, the one that has trained the longest
+        if rsum >= best:  # of equal epochs, the last
             self.checkpoints.save_best(
                 self.step, self.replicas.unreplicate_for_checkpoint(self.state)
             )

@@ -108,7 +108,7 @@ def test_files_of_a_run_without_its_config_are_refused(tmp_path, name):
     with RunCheckpoints(tmp_path / "checkpoints"), lock_workdir(tmp_path):
         check_workdir(tmp_path, default())
     (tmp_path / name).mkdir()
-    with pytest.raises(ConfigError, match=f"found {name} but no config.json, .*; expected both"):
+    with pytest.raises(ConfigError, match=f"found {name} but no config.json, .* Use another"):
         check_workdir(tmp_path, default())
     write_config(tmp_path, default())
     check_workdir(tmp_path, default())
@@ -121,7 +121,7 @@ def test_a_file_is_refused_as_work_directory(tmp_path):
 
 
 def test_a_nul_character_is_refused():
-    with pytest.raises(ConfigError, match=r"data\.path: 'a.x00b', expected text without the char"):
+    with pytest.raises(ConfigError, match=r"data\.path: found 'a.x00b', expected text without"):
         check_fields(with_changes(default(), {"data.path": "a\0b"}))
 
 
@@ -150,7 +150,7 @@ def test_numbers_out_of_range_are_refused(key, value, expected):
 
 
 def test_shipped_configs_are_found_by_name_from_anywhere(tmp_path, monkeypatch):
-    """What lies in the current directory does not change what a name means."""
+    """Files in the current directory do not change the meaning of a name."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "f30k").mkdir()
     (tmp_path / "f30k.py").write_text("")

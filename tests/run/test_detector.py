@@ -165,7 +165,7 @@ def test_stopped_in_a_fold_and_without_the_truth_it_gives_the_same_bits(
 
 @pytest.mark.exhaustive
 def test_a_run_that_is_stopped_in_a_later_judgement_continues(whole, config, devices, tmp_path):
-    """Its newest checkpoint is that of the end of the first epoch."""
+    """Its newest checkpoint is from the end of the first epoch."""
     newest = max(map(int, os.listdir(whole / "checkpoints/latest")))
     lost = (f"checkpoints/latest/{newest}", "judgement-1.npz", "judgement/fold-1/results.json")
     workdir = copy_without(whole, tmp_path / "run", *lost)
@@ -218,14 +218,14 @@ def test_the_runs_of_the_folds_stay_ahead(config, warmup, every, judged, epochs)
     ("changes", "message"),
     [
         ({"judgement.detector": "infonce"}, r"'infonce', expected one of linear, cosine, sco"),
-        ({"judgement.detector": "linear"}, r"judgement\.every: 1, expected 0, as linear judges"),
+        ({"judgement.detector": "linear"}, r"judgement\.every: found 1, expected 0, as linear"),
         ({"train.draw": "even"}, r"expected linear, as nothing uses a judgement; set split\.by="),
         (
             {"data.filter": "judgement", "data.filter_value": 0.5},
-            r"judgement\.every: 1, expected 0 with data\.filter=judgement",
+            r"judgement\.every: found 1, expected 0 with data\.filter=judgement",
         ),
-        ({"method": "cca"}, r"judgement\.every: 1, expected 0, as cca is fitted once"),
-        ({"data.filter": "truth"}, r"data\.filter: 'truth', expected none or judgement, as judg"),
+        ({"method": "cca"}, r"judgement\.every: found 1, expected 0, as cca is fitted once"),
+        ({"data.filter": "truth"}, r"data\.filter: found 'truth', expected none or judgement"),
         (
             {"judgement.detector": "rcsl-vse"},
             r"judgement\.detector=rcsl-vse: method=rcsl requires known pair",

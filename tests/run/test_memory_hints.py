@@ -1,4 +1,4 @@
-"""What is advised when a device runs out of memory, by what was running."""
+"""Advice when a device runs out of memory, for each kind of work."""
 
 from functools import partial
 from types import SimpleNamespace

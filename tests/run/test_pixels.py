@@ -309,12 +309,16 @@ def test_fields_must_fit(tmp_path):
         ("model__embed_dim", -1, "-1, expected 0 to 65536"),
     ]
     for field, value, message in wrong:
-        with pytest.raises(ConfigError, match=f"{field.replace('__', '.')}: {message}"):
+        with pytest.raises(ConfigError, match=f"{field.replace('__', '.')}: (found )?{message}"):
             check_settings(clip_config(tmp_path, **{field: value}))
     regions = partial(clip_config, tmp_path, model__image_encoder=REGIONS)
-    with pytest.raises(ConfigError, match=r"pixel_crop: 0\.5, expected 0 without a pretrained im"):
+    with pytest.raises(
+        ConfigError, match=r"pixel_crop: found 0\.5, expected 0 without a pretrained im"
+    ):
         check_settings(regions(data__pixel_crop=0.5))
-    with pytest.raises(ConfigError, match=r"image_encoder: 'regions', expected clip or siglip, as"):
+    with pytest.raises(
+        ConfigError, match=r"image_encoder: found 'regions', expected clip or siglip, as"
+    ):
         check_settings(regions(model__pretrained_images="DIR"))
     with pytest.raises(
         ConfigError, match=r"embed_dim: found 0, expected at least 1, because .* pretrained"
