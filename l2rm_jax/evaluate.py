@@ -24,9 +24,9 @@ from l2rm_jax.evaluation.two_stage import Shortlist
 from l2rm_jax.evaluation.zero_shot import cosines
 from l2rm_jax.published.checkpoint import read_checkpoint, read_trained_vocabulary, weights_for_data
 from l2rm_jax.published.conversion import model_from_state_dict, variables_from_state_dict
+from l2rm_jax.run.initialise import open_run, read_trained_config
 from l2rm_jax.run.inputs import read_data
 from l2rm_jax.run.memory_hints import scoring_hints
-from l2rm_jax.run.opening import open_run, read_trained_config
 from l2rm_jax.run.results import chance_of, result_rows
 from l2rm_jax.run.run import Run
 from l2rm_jax.run.validate_config import check_fields

@@ -13,8 +13,8 @@ from experiments.papers.rematching import rematch
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, DataError, DivergedError
 from l2rm_jax.evaluate import evaluate_runs
+from l2rm_jax.run.config_file import lock_workdir
 from l2rm_jax.run.inputs import read_data
-from l2rm_jax.run.lock import lock_workdir
 from l2rm_jax.train import data_warnings, train
 from tests.tiny import tiny_config
 

@@ -13,6 +13,7 @@ import logging
 import os
 import re
 import shutil
+import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -22,11 +23,11 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+from absl import logging as absl_logging
 from orbax.checkpoint import checkpoint_managers as policies
 
 from l2rm_jax.devices.hosts import is_primary, on_any_host
 from l2rm_jax.errors import CheckpointError, first_line
-from l2rm_jax.run.orbax_output import hide_repeated_errors
 from l2rm_jax.run.results import to_jsonable
 
 RETRY_PAUSES = (1.0, 4.0)  # seconds before a failed read is tried again
@@ -34,6 +35,27 @@ RETRY_PAUSES = (1.0, 4.0)  # seconds before a failed read is tried again
 PyTree = Any
 T = TypeVar("T")
 _logger = logging.getLogger(__name__)
+
+
+def hide_repeated_errors() -> None:
+    """Hide messages about a failed save that repeat the `CheckpointError` of `RunCheckpoints`.
+
+    Threads of orbax and of its array format print a traceback each, before the main thread learns
+    of the failure.
+    """
+    absl_logging.get_absl_logger().addFilter(
+        lambda record: record.levelno < logging.ERROR or "orbax" not in record.pathname
+    )
+    report = sys.unraisablehook
+
+    def report_other(failure: Any) -> None:
+        # The first of several failed writes ends orbax's event loop; the others find it closed.
+        closed = "Event loop is closed"
+        if not isinstance(failure.exc_value, RuntimeError) or str(failure.exc_value) != closed:
+            report(failure)
+
+    sys.unraisablehook = report_other
+
 
 hide_repeated_errors()
 

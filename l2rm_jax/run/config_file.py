@@ -1,14 +1,17 @@
-"""The config file of a work directory, `config.json`, and config changes by dotted key."""
+"""The config and the lock of a work directory, and config changes by dotted key."""
 
+import contextlib
 import difflib
 import json
+import logging
 import re
 import runpy
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
 from ml_collections import ConfigDict
 
 from l2rm_jax.config import NEEDED_HEADS, READ_BY, default, flat, unknown_field_error
@@ -16,8 +19,11 @@ from l2rm_jax.errors import ConfigError, L2RMError
 from l2rm_jax.run.results import to_jsonable, write_json
 
 CONFIG_FILE = "config.json"
+LOCK_FILE = "lock"
 # Files that a run writes after its config. The empty checkpoint directories are made before it.
 _WRITTEN_LATER = ("checkpoints/*/*", "metrics.jsonl", "results.json")
+
+_log = logging.getLogger(__name__)
 
 
 def with_changes(base: ConfigDict, changes: Mapping[str, Any], where: str = "") -> ConfigDict:
@@ -223,3 +229,31 @@ def _check_no_run_files(workdir: Path) -> None:
             "unknown which run it belongs to. Use another directory",
             hint=f"--workdir={Path(workdir)}-2",
         )
+
+
+@contextlib.contextmanager
+def lock_workdir(workdir: str | Path) -> Iterator[None]:
+    """Hold the lock of an existing work directory within a `with` block.
+
+    The system releases the lock when the process ends in any way. On a file system without locks,
+    a warning is logged and the run continues unlocked.
+
+    Raises:
+      ConfigError: another process holds the lock.
+    """
+    path = Path(workdir) / LOCK_FILE
+    lock = FileLock(path, fallback_to_soft=False)  # a killed process would leave a soft lock behind
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise ConfigError(
+            f"{workdir}: another process trains in it; expected a directory of its own for "
+            f"each run. If that process was on a machine that is gone, remove {path}",
+            hint=f"--workdir={Path(workdir)}-2",
+        ) from None
+    except OSError as error:
+        _log.warning("%s: no lock (%s); let no second run use this directory", path, error)
+    try:
+        yield
+    finally:
+        lock.release()

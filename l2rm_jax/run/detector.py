@@ -21,11 +21,10 @@ from l2rm_jax.evaluation.scoring import Scorer as RunScorer
 from l2rm_jax.judging import Detector, FoldTask, Model, Scorer, judge_pairs, make_detector
 from l2rm_jax.judging.fold_samples import REFERENCES
 from l2rm_jax.judging.log_odds import Similarity, best_temperature, product_similarity
-from l2rm_jax.run.config_file import check_workdir, write_config
+from l2rm_jax.run.config_file import check_workdir, lock_workdir, write_config
 from l2rm_jax.run.fold_runs import FOLD_DIRECTORY, SCORES_FILE, fold_config, is_trained
+from l2rm_jax.run.initialise import open_run
 from l2rm_jax.run.judged_pairs import judged_pairs
-from l2rm_jax.run.lock import lock_workdir
-from l2rm_jax.run.opening import open_run
 from l2rm_jax.run.results import is_finished
 from l2rm_jax.run.run import Run
 

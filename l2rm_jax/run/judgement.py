@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from ml_collections import ConfigDict
 
+from l2rm_jax.console import say
 from l2rm_jax.data import filters
 from l2rm_jax.data.files import open_arrays
 from l2rm_jax.data.pairs import Data, PairDataset, Rematched
@@ -31,7 +32,7 @@ from l2rm_jax.judging import (
 from l2rm_jax.judging.posterior import RANKING_AUROC
 from l2rm_jax.judging.verdict import rate_sentence
 from l2rm_jax.methods import Method
-from l2rm_jax.methods.split import SPLITS, split_quality
+from l2rm_jax.methods.split import split_quality
 from l2rm_jax.run.fold_runs import is_trained
 from l2rm_jax.run.judged_pairs import judged_pairs
 from l2rm_jax.run.sampling import DRAWS, EVEN, REMATCHED
@@ -63,7 +64,6 @@ def check_judgement(config: ConfigDict, method: Method) -> None:
     Raises:
       ConfigError: one message for each field that does not fit.
     """
-    check_names("split", config.split, {"by": SPLITS})
     check_names("train", config.train, {"draw": DRAWS})
     wrong = []
     if config.split.by == "judgement" and not method.splits:
@@ -175,6 +175,8 @@ def judge_data(
 
 def _judge(config: ConfigDict, data: Data, open_detector: OpenDetector, epoch: int) -> Judgement:
     settings = config.judgement
+    if is_primary():
+        say(f"judging {len(data.train):,} pairs by models that have not seen them")
     with open_detector(data, epoch) as detector:
         return judge_pairs(
             judged_pairs(config.data, data.train),

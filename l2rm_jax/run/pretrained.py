@@ -1,4 +1,4 @@
-"""The pretrained weights of a run: found, checked, and put into its first state."""
+"""Find and check the pretrained weights of a run, and put them into its first state."""
 
 import hashlib
 import json
@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
+from jaxtyping import Float
 from ml_collections import ConfigDict
 
 from l2rm_jax.data.files import open_arrays, replace_arrays
@@ -302,3 +304,36 @@ def with_pretrained(state: TrainState, parameters: dict[str, Any]) -> TrainState
         for path, array in given.items()
     }
     return state.replace(params=unflatten_dict({**params, **arrays}))
+
+
+def with_word_vectors(params: Any, vectors: Float[np.ndarray, "V W"]) -> Any:
+    """Replace the embedding of each word that has a given vector.
+
+    Args:
+      params: parameters of a model, with a leading axis if there are several networks.
+      vectors: a row for each word; NaN for a word that keeps its random start.
+
+    Raises:
+      ConfigError: the model has no word embeddings, or they have another size.
+    """
+    found = 0
+
+    def place(path: tuple, leaf: jax.Array) -> jax.Array:
+        nonlocal found
+        if path[-1].key != "embedding" or path[-2].key not in ("words", "text_encoder"):
+            return leaf
+        found += 1
+        if leaf.shape[-1] != vectors.shape[1]:
+            raise ConfigError(
+                f"model.word_dim: found {leaf.shape[-1]}, expected {vectors.shape[1]}, the size of "
+                "the vectors in data.word_vectors"
+            )
+        given = jnp.broadcast_to(vectors, leaf.shape)
+        return jnp.where(jnp.isnan(given), leaf, given)
+
+    params = jax.tree.map_with_path(place, params)
+    if not found:
+        raise ConfigError(
+            "data.word_vectors requires a model with word embeddings (model.text_encoder=gru)"
+        )
+    return params

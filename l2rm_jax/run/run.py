@@ -29,14 +29,13 @@ from l2rm_jax.methods import EpochPlan, make_method
 from l2rm_jax.methods.base import TrainState, skip_non_finite
 from l2rm_jax.methods.networks import combine_scores
 from l2rm_jax.methods.pair_values import initial_state, replace_pair_values
-from l2rm_jax.methods.words import with_word_vectors
 from l2rm_jax.models import make_model
 from l2rm_jax.run.checkpoints import RunCheckpoints
 from l2rm_jax.run.health import Health, make_reference, require_finite
 from l2rm_jax.run.inputs import check_train_size
 from l2rm_jax.run.memory_hints import scoring_hints, training_hints
 from l2rm_jax.run.pair_scores import collect_rows
-from l2rm_jax.run.pretrained import pretrained_arrays, with_pretrained
+from l2rm_jax.run.pretrained import pretrained_arrays, with_pretrained, with_word_vectors
 from l2rm_jax.run.sampling import draw_pairs
 
 
