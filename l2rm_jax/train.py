@@ -1,6 +1,5 @@
 """The training loop, the same for every method and every head: plan, train, validate, save."""
 
-import contextlib
 import math
 import shlex
 from collections.abc import Callable, Mapping
@@ -11,20 +10,24 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from l2rm_jax.console import EpochTable, progress_bar
-from l2rm_jax.data.loading import save_vocabulary_and_index
 from l2rm_jax.data.pairs import Data
-from l2rm_jax.data.record import keep_record
 from l2rm_jax.data.word_report import report_words
 from l2rm_jax.data.word_vectors import describe_unknown
 from l2rm_jax.devices.hosts import exit_on_host_failure, is_primary, is_single_host
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import CheckpointError, DivergedError, StoppedError
 from l2rm_jax.evaluation.recall import recall_table
-from l2rm_jax.run.config_file import check_workdir, lock_workdir, write_config
+from l2rm_jax.run.config_file import check_workdir
 from l2rm_jax.run.detector import open_detector
 from l2rm_jax.run.fold_runs import judged_epoch
 from l2rm_jax.run.health import chance_rsum, require_finite
-from l2rm_jax.run.initialise import begin_epoch, open_run, start_from_fit, take_fit
+from l2rm_jax.run.initialise import (
+    begin_epoch,
+    open_run,
+    open_workdir,
+    start_from_fit,
+    take_fit,
+)
 from l2rm_jax.run.inputs import check_values, read_data
 from l2rm_jax.run.judgement import Summary, judge_data
 from l2rm_jax.run.log import RunLog, require_tensorboard
@@ -87,15 +90,8 @@ def train(
         raise _stopped(error, error.place, workdir) from None
     with (
         open_run(config, data, workdir, replicas) as run,
-        lock_workdir(workdir) if is_primary() else contextlib.nullcontext(),
+        open_workdir(config, data, workdir) as change,
     ):
-        change = None
-        if is_primary():
-            # Checked again, as another run may have used the directory meanwhile.
-            change = check_workdir(workdir, config)
-            write_config(workdir, config)
-            save_vocabulary_and_index(data, workdir)
-            keep_record(config.data.path, workdir)
         resume_step = run.step if run.restore() else None
         settings = {
             "epochs": run.position["epoch"],

@@ -10,7 +10,6 @@ import contextlib
 import io
 import json
 import logging
-import os
 import re
 import shutil
 import sys
@@ -115,8 +114,7 @@ class RunCheckpoints:
 
     def _newest_complete(self) -> Path | None:
         """Like `newest`, but without waiting: a save in progress does not count."""
-        steps = [int(name) for name in os.listdir(self._latest.directory) if name.isdecimal()]
-        return self._latest.directory / str(max(steps)) if steps else None
+        return newest_checkpoint(Path(self._latest.directory))
 
     def describe_loss(self) -> str:
         """Name the training that is lost if the process ends now; does not wait for a save."""
@@ -232,6 +230,12 @@ class RunCheckpoints:
                 f"checkpoint {self._best.directory / str(step)} cannot be restored: "
                 f"{first_line(error)}"
             ) from error
+
+
+def newest_checkpoint(directory: Path) -> Path | None:
+    """Find the complete checkpoint of the highest step in a directory; None without any."""
+    steps = [int(path.name) for path in directory.glob("*") if path.name.isdecimal()]
+    return directory / str(max(steps)) if steps else None
 
 
 def read_checkpoint(directory: Path, make_abstract: Callable[[dict[str, Any]], PyTree]) -> PyTree:

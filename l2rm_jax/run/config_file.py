@@ -193,7 +193,9 @@ def check_workdir(workdir: str | Path, config: ConfigDict) -> str | None:
         return None
     saved = to_jsonable(flat(read_config(workdir)))
     now = to_jsonable(flat(config))
-    read = [key for key in sorted(now) if _is_read(key, saved["method"])]
+    method = saved["method"]
+    # Configs set fields of several methods; a method reads only its own sections.
+    read = [key for key in sorted(now) if method in READ_BY.get(key.partition(".")[0], (method,))]
     differences = {key: (saved[key], now[key]) for key in read if saved[key] != now[key]}
     if not differences:
         return None
@@ -212,12 +214,6 @@ def check_workdir(workdir: str | Path, config: ConfigDict) -> str | None:
         + ("; only train.epochs may be raised" if may_grow else ", as optim.schedule is cosine"),
         hint=f"--workdir={Path(workdir)}-2",
     )
-
-
-def _is_read(key: str, method: str) -> bool:
-    """Whether a field has a meaning for a method. Lengths of runs set some that have none."""
-    readers = READ_BY.get(key.partition(".")[0])
-    return readers is None or method in readers
 
 
 def _check_no_run_files(workdir: Path) -> None:

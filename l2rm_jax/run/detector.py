@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 from ml_collections import ConfigDict
 
@@ -21,9 +20,8 @@ from l2rm_jax.evaluation.scoring import Scorer as RunScorer
 from l2rm_jax.judging import Detector, FoldTask, Model, Scorer, judge_pairs, make_detector
 from l2rm_jax.judging.fold_samples import REFERENCES
 from l2rm_jax.judging.log_odds import Similarity, best_temperature, product_similarity
-from l2rm_jax.run.config_file import check_workdir, lock_workdir, write_config
 from l2rm_jax.run.fold_runs import FOLD_DIRECTORY, SCORES_FILE, fold_config, is_trained
-from l2rm_jax.run.initialise import open_run
+from l2rm_jax.run.initialise import open_run, open_workdir
 from l2rm_jax.run.judged_pairs import judged_pairs
 from l2rm_jax.run.results import is_finished
 from l2rm_jax.run.run import Run
@@ -77,20 +75,13 @@ def open_detector(
                 run = run_of_fold.enter_context(fold_run(config, data, fold, **runs))
                 part = np.sort(task.rows[task.drawn[fold].pairs])
                 similarity, temperature = fold_similarity(run, data.train, part)
-                return Model(_of_rows(similarity, task.rows), temperature)
+                return Model(
+                    lambda images, captions: similarity(images, task.rows[captions]), temperature
+                )
 
             return Scorer(config.judgement.detector, model_of)
 
         yield detect
-
-
-def _of_rows(similarity: Similarity, rows: Int[np.ndarray, " judged"]) -> Similarity:
-    """Take captions by their position among the judged pairs instead of their row."""
-
-    def of_places(images: np.ndarray, captions: np.ndarray) -> ArrayLike:
-        return similarity(images, rows[captions])
-
-    return of_places
 
 
 def _keep_scores(
@@ -138,20 +129,6 @@ def fold_run(
         with open_run(own, data, directory, replicas) as run:
             run.restore_best()
             yield run
-
-
-@contextlib.contextmanager
-def open_workdir(config: ConfigDict, data: Data, workdir: Path) -> Iterator[None]:
-    """Make the work directory of a run that has not started, so that `--workdir` can resume it."""
-    if not is_primary():
-        yield
-        return
-    workdir.mkdir(parents=True, exist_ok=True)
-    with lock_workdir(workdir):
-        check_workdir(workdir, config)  # again, as another run may have used it meanwhile
-        write_config(workdir, config)
-        save_vocabulary_and_index(data, workdir)
-        yield
 
 
 def fold_similarity(

@@ -9,14 +9,22 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
+from l2rm_jax.data.loading import save_vocabulary_and_index
 from l2rm_jax.data.pairs import Data
-from l2rm_jax.devices.hosts import exit_on_host_failure, require_shared_directory
+from l2rm_jax.data.record import keep_record
+from l2rm_jax.devices.hosts import exit_on_host_failure, is_primary, require_shared_directory
 from l2rm_jax.devices.parallel import Replicas, matmul_precision
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods.base import BEST, LAST, EpochPlan
 from l2rm_jax.methods.closed_form import START
 from l2rm_jax.run.checkpoints import RunCheckpoints
-from l2rm_jax.run.config_file import read_config, with_changes
+from l2rm_jax.run.config_file import (
+    check_workdir,
+    lock_workdir,
+    read_config,
+    with_changes,
+    write_config,
+)
 from l2rm_jax.run.run import Run
 
 
@@ -66,6 +74,29 @@ def open_run(
         with RunCheckpoints(directory) as run.checkpoints, exit_on_host_failure():
             require_shared_directory(directory)
             yield run
+
+
+@contextlib.contextmanager
+def open_workdir(config: ConfigDict, data: Data, workdir: str | Path) -> Iterator[str | None]:
+    """Lock the work directory of a run, and write the files by which `--workdir` resumes it.
+
+    Yields:
+      As `check_workdir` returns, which is called again, as another run may have used the directory
+      meanwhile; None on all hosts but host 0, which neither lock nor write.
+
+    Raises:
+      ConfigError: another process trains there, or the directory has another run.
+    """
+    if not is_primary():
+        yield None
+        return
+    Path(workdir).mkdir(parents=True, exist_ok=True)
+    with lock_workdir(workdir):
+        change = check_workdir(workdir, config)
+        write_config(workdir, config)
+        save_vocabulary_and_index(data, workdir)
+        keep_record(config.data.path, workdir)
+        yield change
 
 
 def begin_epoch(run: Run, epoch: int) -> None:

@@ -150,7 +150,10 @@ def judge_data(
     path, made = judgement_file(workdir, epoch), None
     if config.judgement.path:
         if is_primary() and not path.exists():
-            made = _given(config.judgement.path, data.train)
+            given = Path(config.judgement.path)
+            given = given / JUDGEMENT_FILE if given.is_dir() else given
+            made = read_judgement(given)
+            check_same_pairs(made, data.train.stored_image, given)
     elif is_trained(config):
         if on_any_host(not path.exists()):
             made = _judge(config, data, open_detector, epoch)
@@ -185,18 +188,6 @@ def _judge(config: ConfigDict, data: Data, open_detector: OpenDetector, epoch: i
             folds=settings.folds,
             seed=config.seed,
         )
-
-
-def _given(path: str, train: PairDataset) -> Judgement:
-    """The judgement of an audit, or in a file.
-
-    Raises:
-      DataError: there is none, or it is of other pairs.
-    """
-    file = Path(path) / JUDGEMENT_FILE if Path(path).is_dir() else Path(path)
-    judgement = read_judgement(file)
-    check_same_pairs(judgement, train.stored_image, file)
-    return judgement
 
 
 def _check_made(judgement: Judgement, config: ConfigDict, path: Path) -> None:
