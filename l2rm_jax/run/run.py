@@ -116,11 +116,6 @@ class Run:
         return int(self.replicas.unreplicate(self.state.step))
 
     @property
-    def own_state(self) -> Any:
-        """The state of the method itself (L2RM: the learned cost), on this host's first device."""
-        return self.replicas.unreplicate(self.state.own)
-
-    @property
     def total_epochs(self) -> int:
         """Number of epochs of the method, or that the config asks for, warm-up included."""
         return self.method.epochs or self.config.train.warmup_epochs + self.config.train.epochs
