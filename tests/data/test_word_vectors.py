@@ -86,5 +86,5 @@ def test_all_networks_get_them_and_other_sizes_are_refused():
     assert not np.delete(embedding, 3, axis=1).any()
     with pytest.raises(ConfigError, match=r"model\.word_dim: found 6, expected 7"):
         with_word_vectors(shapes, np.ones((words, 7), np.float32))
-    with pytest.raises(ConfigError, match="no word embeddings"):
+    with pytest.raises(ConfigError, match="requires a model with word embeddings"):
         with_word_vectors({"a": np.ones(2)}, vectors)

@@ -142,7 +142,7 @@ def test_a_nul_character_is_refused():
 )
 def test_numbers_out_of_range_are_refused(key, value, expected):
     check_fields(default())
-    with pytest.raises(ConfigError, match=f"{key}: {value!r}, expected {expected}"):
+    with pytest.raises(ConfigError, match=f"{key}: found {value!r}, expected {expected}"):
         check_fields(with_changes(default(), {key: value}))
     two = with_changes(default(), {key: value, "optim.decay_epochs": 0})
     with pytest.raises(ConfigError, match="and 1 more problem"):
