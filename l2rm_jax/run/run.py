@@ -232,7 +232,7 @@ class Run:
     def _training_memory(self) -> contextlib.AbstractContextManager:
         """Context of work on a training batch: adds advice if a device runs out of memory."""
         hints = training_hints(self.config, self.model.is_product)
-        return advise_on_memory(f"training, {self.config.train.batch_size} pairs a batch", hints)
+        return advise_on_memory(f"training, {self.config.train.batch_size} pairs per batch", hints)
 
     def _shards(self, batch: dict[str, Batch]) -> dict[str, Batch]:
         return {name: self.replicas.shard(b) for name, b in batch.items()}
