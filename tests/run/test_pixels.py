@@ -249,7 +249,7 @@ def test_check_describes_the_pictures(tmp_path):
     np.save(data / "train_pixels.npy", pixels)
     report = check(clip_config(data))
     assert "clip for pictures of 24 pixels, 2 layers of 12 numbers" in report
-    assert "train: 12 images of 24 x 24 pixels, 60 captions, 5 an image" in report
+    assert "train: 12 images of 24 x 24 pixels, 60 captions, 5 per image" in report
     assert re.search(r"features +uint8, each image stored once; mean \d+, deviation \d+", report)
     assert re.search(r"constant images +1: 3 \(7\)", report)
     assert re.search(r"repeated images +1: 5 = 4", report)
