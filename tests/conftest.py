@@ -120,7 +120,7 @@ def few_draws():
 
 @pytest.fixture(scope="module")
 def shared_programs():
-    """Runs of this module share what they trace and compile, as `tests/shared_programs.py` says."""
+    """Share traced and compiled programs in this module, as `tests/shared_programs.py` says."""
     from tests.shared_programs import shared_programs
 
     with shared_programs():

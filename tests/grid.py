@@ -36,7 +36,7 @@ def tiny_config(method: str, head: str):
 
 
 def small_model(head: str, vocabulary_size: int, axis_name: str | None = None, **fields):
-    """A model of small sizes; `fields` are those of the config's section `model`."""
+    """A model of small sizes; `fields` belong to the config's section `model`."""
     config = tiny_config("triplet", head)
     config.model.update({"dropout": 0.0, **fields})
     return make_model(config, vocabulary_size, axis_name)

@@ -1,6 +1,6 @@
-"""Runs of the same model, method and devices share what they trace and compile.
+"""Runs of the same model, method and devices share traced and compiled programs.
 
-Tracing and compiling is most of what a tiny run does, and the next one would repeat it. A test
+A tiny run spends most of its time tracing and compiling, and the next one would repeat it. A test
 module asks for it with `pytestmark = pytest.mark.usefixtures("shared_programs")`; its tests must
 not replace functions that are called while a program is traced.
 """

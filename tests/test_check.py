@@ -47,7 +47,7 @@ def listed_problems(config: ConfigDict) -> list[str]:
 
 def test_valid_data_are_accepted(config):
     read_as_run(config)
-    assert "train: 12 images of 4 regions x 6 features, 60 captions, 5 an image" in check(config)
+    assert "train: 12 images of 4 regions x 6 features, 60 captions, 5 per image" in check(config)
 
 
 def test_unknown_words_above_a_half_are_a_problem(config):

@@ -1,4 +1,4 @@
-"""The report of `check` on valid data: what it says about captions and features."""
+"""The report of `check` on valid data: captions and features."""
 
 from pathlib import Path
 

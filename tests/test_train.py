@@ -13,8 +13,8 @@ from experiments.papers.rematching import rematch
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, DataError, DivergedError
 from l2rm_jax.evaluate import evaluate_runs
+from l2rm_jax.run.config_file import lock_workdir
 from l2rm_jax.run.inputs import read_data
-from l2rm_jax.run.lock import lock_workdir
 from l2rm_jax.train import data_warnings, train
 from tests.tiny import tiny_config
 
@@ -153,7 +153,7 @@ def test_a_refused_config_leaves_no_trace(tmp_path):
         ("log_steps", 0, "1"),
     ]:
         with pytest.raises(
-            ConfigError, match=rf"train\.{field}: {value}, expected at least {least}"
+            ConfigError, match=rf"train\.{field}: found {value}, expected at least {least}"
         ):
             train(tiny_config(**{field: value}), tmp_path / "run", one_device())
     with pytest.raises(ConfigError, match="at least one epoch in all"):

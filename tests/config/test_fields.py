@@ -33,7 +33,7 @@ def test_every_default_is_allowed_and_every_field_has_a_meaning():
 def test_a_value_that_is_not_allowed_is_named(name, value, expected):
     with pytest.raises(ConfigError) as error:
         check_fields(with_changes(default(), {name: value}))
-    assert str(error.value).startswith(f"{name}: {value!r}, expected {expected}")
+    assert str(error.value).startswith(f"{name}: found {value!r}, expected {expected}")
 
 
 def test_ranges_hold_at_their_ends():

@@ -100,7 +100,7 @@ def test_dual_softmax_is_a_labelled_row(proposer):
     names = [f"{vse} (vse), custom", f"{vse} (vse), custom, dual softmax 0.1", "chance"]
     assert list(rows) == names
     assert plain == results["test"]["custom"] and rescored != plain
-    with pytest.raises(ConfigError, match="needs the scores of all pairs"):
+    with pytest.raises(ConfigError, match="cannot be combined with --proposer"):
         evaluate_runs([vse], {"evaluation.dual_softmax": 0.1}, proposer=vse, candidates=[3])
     with pytest.raises(ConfigError, match=r"evaluation\.dual_softmax: -1\.0, expected"):
         evaluate_runs([vse], {"evaluation.dual_softmax": -1.0})
@@ -154,5 +154,5 @@ def test_runs_on_other_captions_are_not_averaged(directory, proposer, tmp_path):
 
 @pytest.mark.parametrize("arguments", [{"candidates": [3]}, {"proposer": "somewhere"}])
 def test_a_proposer_needs_numbers_of_candidates(arguments):
-    with pytest.raises(ConfigError, match="expected both or neither"):
+    with pytest.raises(ConfigError, match="proposer requires candidates"):
         evaluate_runs(["anywhere"], **arguments)

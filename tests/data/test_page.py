@@ -30,5 +30,5 @@ def test_what_the_python_code_writes_is_read_by_the_first_command(tmp_path, monk
     [[program, *words]] = commands(check)
     assert program == "l2rm"
     main.main([*words, "--config.data.min_count=1", "--config.train.batch_size=8"])
-    expected = "train: 8 images of 3 regions x 5 features, 16 captions, 2 an image"
+    expected = "train: 8 images of 3 regions x 5 features, 16 captions, 2 per image"
     assert expected in capsys.readouterr().out

@@ -250,7 +250,7 @@ def test_check_says_what_the_vectors_hold(config):
     facts = {line[2:23].strip(): line[23:] for line in section.splitlines()[1:]}
     real = train[np.arange(ROOM) < lengths_of("train")[:, None]]
     assert report.startswith("vocabulary: none, captions are vectors\n")
-    assert section.startswith(" of 1 regions x 9 features, 24 captions, 2 an image")
+    assert section.startswith(" of 1 regions x 9 features, 24 captions, 2 per image")
     assert facts["caption vectors"] == (
         f"float32 x 5; mean {real.mean():.3g}, deviation {real.std():.3g}"
     )

@@ -10,10 +10,10 @@ from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.data.word_vectors import describe_unknown, read_word_vectors
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.methods.words import with_word_vectors
 from l2rm_jax.run.inputs import load_run_data
+from l2rm_jax.run.pretrained import with_word_vectors
 from l2rm_jax.run.run import Run
-from l2rm_jax.run.screen import describe
+from l2rm_jax.train import describe
 from tests.grid import make_cell, tiny_config
 
 WORDS = Vocabulary.from_words([["dog", "runs", ". . ."]], min_count=1)

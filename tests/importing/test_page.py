@@ -164,7 +164,7 @@ def test_the_head_fits_the_captions(regions, captions, head, said):
 def test_an_import_is_checked_trained_on_and_evaluated(place, capsys):
     imported_arrays()
     main.main(["check", "--data=mine"])
-    assert "captions, 1 to 3 an image" in capsys.readouterr().out
+    assert "captions, 1 to 3 per image" in capsys.readouterr().out
     fields = [
         "--config.train.warmup_epochs=0",
         "--config.train.epochs=2",

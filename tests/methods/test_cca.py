@@ -28,7 +28,7 @@ IMAGES, VOCABULARY = 30, 12
 
 
 def grids() -> np.ndarray:
-    """Grids of 4 x 4 cells whose neighbours are alike."""
+    """Grids of 4 x 4 cells with similar neighbours."""
     cells = RNG.standard_normal((IMAGES, 5, 5, 3))
     cells = cells[:, 1:, 1:] + cells[:, :-1, 1:] + cells[:, 1:, :-1]
     return cells.reshape(IMAGES, 16, 3).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Several networks side by side: each is what it would be alone, and scores are their mean."""
+"""Several networks side by side: each trains as if it were alone, and scores are means."""
 
 import jax
 import numpy as np
@@ -48,7 +48,7 @@ def test_networks_with_equal_keys_are_runs_of_one(method, epochs):
     for epoch in epochs:
         for batch in list(batches(two, epoch))[:2]:
             own = of_each_network(batch, 2)
-            # A run's random numbers follow from its key: that of its network.
+            # The random numbers of a run follow from its key; the network has its own.
             keys = [network(state, n).key for n in range(2)]
             given = [each.replace(key=key) for each, key in zip(starts, keys, strict=True)]
             alone = [step_of_one(each, b) for each, b in zip(given, own, strict=True)]

@@ -5,7 +5,7 @@ from pathlib import Path
 from l2rm_jax.data.loading import load_data, save_vocabulary_and_index
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.run.config_file import write_config
-from l2rm_jax.run.opening import open_run
+from l2rm_jax.run.initialise import open_run
 from l2rm_jax.run.run import Run
 from tests.tiny import tiny_config
 

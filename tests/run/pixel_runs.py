@@ -12,7 +12,7 @@ from tests.models.pretrained.golden import GOLDEN
 from tests.run.pretrained_runs import bert_config
 
 SIZES = {"train": 12, "dev": 4, "test": 6}
-WORDS = 56  # SigLIP pads to so many
+WORDS = 56  # SigLIP pads captions to this length
 
 
 def pictures(split: str, seed: int = 0) -> list:

@@ -12,12 +12,12 @@ from l2rm_jax.run.config_file import (
     check_workdir,
     find_config,
     load_config,
+    lock_workdir,
     read_config,
     shipped_configs,
     with_changes,
     write_config,
 )
-from l2rm_jax.run.lock import lock_workdir
 from l2rm_jax.run.validate_config import check_fields
 
 
@@ -108,7 +108,7 @@ def test_files_of_a_run_without_its_config_are_refused(tmp_path, name):
     with RunCheckpoints(tmp_path / "checkpoints"), lock_workdir(tmp_path):
         check_workdir(tmp_path, default())
     (tmp_path / name).mkdir()
-    with pytest.raises(ConfigError, match=f"found {name} but no config.json, .*; expected both"):
+    with pytest.raises(ConfigError, match=f"found {name} but no config.json, .* Use another"):
         check_workdir(tmp_path, default())
     write_config(tmp_path, default())
     check_workdir(tmp_path, default())
@@ -121,7 +121,7 @@ def test_a_file_is_refused_as_work_directory(tmp_path):
 
 
 def test_a_nul_character_is_refused():
-    with pytest.raises(ConfigError, match=r"data\.path: 'a.x00b', expected text without the char"):
+    with pytest.raises(ConfigError, match=r"data\.path: found 'a.x00b', expected text without"):
         check_fields(with_changes(default(), {"data.path": "a\0b"}))
 
 
@@ -142,7 +142,7 @@ def test_a_nul_character_is_refused():
 )
 def test_numbers_out_of_range_are_refused(key, value, expected):
     check_fields(default())
-    with pytest.raises(ConfigError, match=f"{key}: {value!r}, expected {expected}"):
+    with pytest.raises(ConfigError, match=f"{key}: found {value!r}, expected {expected}"):
         check_fields(with_changes(default(), {key: value}))
     two = with_changes(default(), {key: value, "optim.decay_epochs": 0})
     with pytest.raises(ConfigError, match="and 1 more problem"):
@@ -150,7 +150,7 @@ def test_numbers_out_of_range_are_refused(key, value, expected):
 
 
 def test_shipped_configs_are_found_by_name_from_anywhere(tmp_path, monkeypatch):
-    """What lies in the current directory does not change what a name means."""
+    """Files in the current directory do not change the meaning of a name."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "f30k").mkdir()
     (tmp_path / "f30k.py").write_text("")

@@ -21,10 +21,10 @@ from l2rm_jax.run import detector, inputs
 from l2rm_jax.run.config_file import read_config, with_changes
 from l2rm_jax.run.detector import open_detector
 from l2rm_jax.run.fold_runs import fold_config, judged_epoch
+from l2rm_jax.run.initialise import open_run
 from l2rm_jax.run.inputs import check_settings
 from l2rm_jax.run.judged_pairs import judged_pairs
 from l2rm_jax.run.judgement import judge_data
-from l2rm_jax.run.opening import open_run
 from l2rm_jax.run.run import Run
 from l2rm_jax.train import train
 from tests.run.tiny_runs import records
@@ -165,7 +165,7 @@ def test_stopped_in_a_fold_and_without_the_truth_it_gives_the_same_bits(
 
 @pytest.mark.exhaustive
 def test_a_run_that_is_stopped_in_a_later_judgement_continues(whole, config, devices, tmp_path):
-    """Its newest checkpoint is that of the end of the first epoch."""
+    """Its newest checkpoint is from the end of the first epoch."""
     newest = max(map(int, os.listdir(whole / "checkpoints/latest")))
     lost = (f"checkpoints/latest/{newest}", "judgement-1.npz", "judgement/fold-1/results.json")
     workdir = copy_without(whole, tmp_path / "run", *lost)
@@ -218,14 +218,14 @@ def test_the_runs_of_the_folds_stay_ahead(config, warmup, every, judged, epochs)
     ("changes", "message"),
     [
         ({"judgement.detector": "infonce"}, r"'infonce', expected one of linear, cosine, sco"),
-        ({"judgement.detector": "linear"}, r"judgement\.every: 1, expected 0, as linear judges"),
+        ({"judgement.detector": "linear"}, r"judgement\.every: found 1, expected 0, as linear"),
         ({"train.draw": "even"}, r"expected linear, as nothing uses a judgement; set split\.by="),
         (
             {"data.filter": "judgement", "data.filter_value": 0.5},
-            r"judgement\.every: 1, expected 0 with data\.filter=judgement",
+            r"judgement\.every: found 1, expected 0 with data\.filter=judgement",
         ),
-        ({"method": "cca"}, r"judgement\.every: 1, expected 0, as cca is fitted once"),
-        ({"data.filter": "truth"}, r"data\.filter: 'truth', expected none or judgement, as judg"),
+        ({"method": "cca"}, r"judgement\.every: found 1, expected 0, as cca is fitted once"),
+        ({"data.filter": "truth"}, r"data\.filter: found 'truth', expected none or judgement"),
         (
             {"judgement.detector": "rcsl-vse"},
             r"judgement\.detector=rcsl-vse: method=rcsl requires known pair",

@@ -1,4 +1,4 @@
-"""Which numbers cause each warning, which do not, and when a warning is shown."""
+"""Warnings: numbers that cause each one, numbers that do not, and when it is shown."""
 
 import json
 from functools import partial

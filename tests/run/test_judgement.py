@@ -251,9 +251,9 @@ def test_a_run_logs_it_and_draws(config, draw, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"method": "infonce"}, r"split\.by: 'judgement', expected 'loss', as infonce does not"),
-        ({"train.draw": "posterior"}, r"train\.draw: 'posterior', expected 'even', as l2rm choo"),
-        ({"train.draw": "rematched"}, r"train\.draw: 'rematched', expected 'even', as l2rm cho"),
+        ({"method": "infonce"}, r"split\.by: found 'judgement', expected 'loss', as infonce"),
+        ({"train.draw": "posterior"}, r"train\.draw: found 'posterior', expected 'even', as l2rm"),
+        ({"train.draw": "rematched"}, r"train\.draw: found 'rematched', expected 'even', as l2rm"),
         (
             {
                 "train.draw": "rematched",
@@ -261,11 +261,11 @@ def test_a_run_logs_it_and_draws(config, draw, tmp_path):
                 "split.by": "loss",
                 "data.filter": "judgement",
             },
-            r"train\.draw: 'rematched', expected 'even' or 'posterior' with data\.filter=judgement",
+            r"train\.draw: found 'rematched', expected 'even' or 'posterior' with data\.filter",
         ),
         ({"train.draw": "odd"}, r"train\.draw: 'odd' is none of even, posterior, rematched"),
         ({"split.by": "luck"}, r"split\.by: 'luck' is none of loss, judgement"),
-        ({"judgement.folds": 2}, r"judgement\.folds: 2, expected 3 to 100"),
+        ({"judgement.folds": 2}, r"judgement\.folds: found 2, expected 3 to 100"),
         ({"split.by": "luck", "method": "rcl"}, r"split\.by: 'luck' is none of loss, judgement"),
     ],
 )

@@ -137,7 +137,7 @@ def test_a_warning_is_printed_and_recorded(tmp_path, capsys):
 
 
 def scalars(workdir) -> list[tuple[str, int, float]]:
-    """Points that TensorBoard shows: those of all event files, without the purged ones."""
+    """Points that TensorBoard shows: all event files, without the purged points."""
     event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2")
     shown = []
     for path in sorted((workdir / "tensorboard").iterdir()):
@@ -173,7 +173,7 @@ def test_tensorboard_shows_every_point_once(tmp_path):
 
 def test_tensorboard_without_its_package_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setattr(run_log.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match="tensorboardX, which it needs, is missing") as caught:
+    with pytest.raises(ConfigError, match="requires the package tensorboardX") as caught:
         RunLog(tmp_path / "run", HEADER, tensorboard=True)
     assert caught.value.hint == "pip install 'l2rm_jax[tensorboard]'"
     assert not (tmp_path / "run").exists()

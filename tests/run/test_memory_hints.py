@@ -1,4 +1,4 @@
-"""What is advised when a device runs out of memory, by what was running."""
+"""Advice when a device runs out of memory, for each kind of work."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -64,7 +64,7 @@ def test_training_and_scoring_advise_by_what_ran(run):
     with pytest.raises(jax.errors.JaxRuntimeError) as raised:
         Run.train_step(run, {})
     assert describe_error(raised.value).endswith(
-        " while training, 2 pairs a batch. Try --config.model.embed_dim=512 or devices with more "
+        " while training, 2 pairs per batch. Try --config.model.embed_dim=512 or devices with more "
         "memory"
     )
     with pytest.raises(jax.errors.JaxRuntimeError) as raised:

@@ -249,7 +249,7 @@ def test_check_describes_the_pictures(tmp_path):
     np.save(data / "train_pixels.npy", pixels)
     report = check(clip_config(data))
     assert "clip for pictures of 24 pixels, 2 layers of 12 numbers" in report
-    assert "train: 12 images of 24 x 24 pixels, 60 captions, 5 an image" in report
+    assert "train: 12 images of 24 x 24 pixels, 60 captions, 5 per image" in report
     assert re.search(r"features +uint8, each image stored once; mean \d+, deviation \d+", report)
     assert re.search(r"constant images +1: 3 \(7\)", report)
     assert re.search(r"repeated images +1: 5 = 4", report)
@@ -309,12 +309,16 @@ def test_fields_must_fit(tmp_path):
         ("model__embed_dim", -1, "-1, expected 0 to 65536"),
     ]
     for field, value, message in wrong:
-        with pytest.raises(ConfigError, match=f"{field.replace('__', '.')}: {message}"):
+        with pytest.raises(ConfigError, match=f"{field.replace('__', '.')}: (found )?{message}"):
             check_settings(clip_config(tmp_path, **{field: value}))
     regions = partial(clip_config, tmp_path, model__image_encoder=REGIONS)
-    with pytest.raises(ConfigError, match=r"pixel_crop: 0\.5, expected 0 without a pretrained im"):
+    with pytest.raises(
+        ConfigError, match=r"pixel_crop: found 0\.5, expected 0 without a pretrained im"
+    ):
         check_settings(regions(data__pixel_crop=0.5))
-    with pytest.raises(ConfigError, match=r"image_encoder: 'regions', expected clip or siglip, as"):
+    with pytest.raises(
+        ConfigError, match=r"image_encoder: found 'regions', expected clip or siglip, as"
+    ):
         check_settings(regions(model__pretrained_images="DIR"))
     with pytest.raises(
         ConfigError, match=r"embed_dim: found 0, expected at least 1, because .* pretrained"

@@ -153,7 +153,7 @@ def test_a_run_goes_on_without_its_original_directory(tmp_path):
 
 @pytest.mark.slow
 def test_the_words_of_an_alignment_are_those_of_the_caption(tmp_path):
-    """The weights of a word are those of its pieces together."""
+    """The weight of a word is the sum over its pieces."""
     make_run(bert_config(model__head="saf"), tmp_path / "run")
     retriever = l2rm_jax.load(tmp_path / "run")
     [network], [shape] = retriever._networks, [scenes.generate(1, 0, "test").features.shape[1:]]
@@ -254,7 +254,7 @@ def test_changed_originals_are_noticed(tmp_path):
 
 
 def test_other_runs_start_from_the_copy_of_the_weights(tmp_path):
-    """As those of an audit of the run do."""
+    """An audit of the run trains such runs."""
     config = bert_config(tmp_path / "gone")
     assert with_own_weights(config, tmp_path).model.pretrained == str(tmp_path / "gone")
     open_pretrained(GOLDEN / "bert", "bert", max_words=32).keep(tmp_path / "pretrained")
@@ -286,13 +286,15 @@ def test_other_fields_must_fit(tmp_path):
         ("optim__beta2", 1.0, "1.0, expected more than 0 and less than 1"),
     ]
     for field, value, message in wrong:
-        with pytest.raises(ConfigError, match=f"{field.replace('__', '.')}: {message}"):
+        with pytest.raises(ConfigError, match=f"{field.replace('__', '.')}: (found )?{message}"):
             check_settings(bert_config(**{field: value}))
     with pytest.raises(
-        ConfigError, match=r"text_states: 'all', expected 'vector' with model\.head"
+        ConfigError, match=r"text_states: found 'all', expected 'vector' with model\.head"
     ):
         check_settings(bert_config(model__head="linear"))
-    with pytest.raises(ConfigError, match=r"adapter_rank: 2, expected 0 with optim\.text_rate=0"):
+    with pytest.raises(
+        ConfigError, match=r"adapter_rank: found 2, expected 0 with optim\.text_rate=0"
+    ):
         check_settings(bert_config(model__adapter_rank=2, optim__text_rate=0.0))
     plain = bert_config(optim__base_epochs=1, model__adapter_rank=2, model__pretrained="")
     plain.model.text_encoder = WORDS

@@ -1,4 +1,4 @@
-"""What SIGTERM and Ctrl-C interrupt and what not; `test_resume.py` stops whole runs."""
+"""Work that SIGTERM and Ctrl-C interrupt or not; `test_resume.py` stops whole runs."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from l2rm_jax.run.stop_signal import StopSignal
 
 
 def test_hosts_stop_waiting_together(monkeypatch):
-    """Of two hosts, the other one has received the signal when they ask for the third time."""
+    """The other of two hosts has received the signal when they ask for the third time."""
     monkeypatch.setattr(stopping, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(stopping, "is_single_host", lambda: False)
     done, endless, asked = Future(), Future(), []

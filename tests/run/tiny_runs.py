@@ -146,7 +146,7 @@ class Process:
 
 
 def assert_same(workdir: Path, trace: Path, results: dict, whole: tuple[Path, Path, dict]) -> None:
-    """Compare states, records and results of a stopped run with those of a whole one."""
+    """Compare states, records and results of a stopped and of a whole run."""
     whole_workdir, whole_trace, expected = whole
     assert (results["test"], results["warnings"]) == (expected["test"], expected["warnings"])
     assert records(workdir) == records(whole_workdir)
