@@ -182,7 +182,7 @@ def _judge(
 
 
 def data_warnings(data: Data, judged: Summary | None) -> dict[str, str]:
-    """Reasons to doubt the training data before the first step."""
+    """Warnings about the training data before the first step."""
     train = data.train
     words = {}
     if len(data.vocabulary):

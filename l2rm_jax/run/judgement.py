@@ -49,7 +49,7 @@ class Summary(NamedTuple):
       sentence: a line for the screen.
       report: fields of the record `judgement` of the log: rate with its interval, AUROC, and the
         quality of the split at a posterior of 0.5 where the truth is known.
-      warnings: why the judgement is doubtful, by the name of the warning.
+      warnings: why the judgement is unreliable, by the name of the warning.
     """
 
     sentence: str

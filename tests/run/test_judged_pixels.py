@@ -84,5 +84,5 @@ def test_an_audit_trains_models_on_pictures(judged, tmp_path):
     scores = np.load(tmp_path / "audit/scores.npy")
     assert len(scores) == 5 * SIZES["train"] and ((scores >= 0) & (scores <= 1)).all()
     assert "infonce-vse" in (tmp_path / "audit/report.md").read_text()
-    # Its doubted pairs can be left out of a run on the same pictures.
+    # Its suspicious pairs can be left out of a run on the same pictures.
     assert command._can_train(audit.inputs, np.arange(len(scores)) > 10)
