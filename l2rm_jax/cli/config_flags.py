@@ -1,4 +1,4 @@
-"""The config of a command line: the one that it names or that fits its data, with its fields."""
+"""Choose the config of a command line, by name or to fit its data, and set its fields."""
 
 import ast
 import logging
@@ -31,7 +31,7 @@ _MODEL_FIELDS = frozenset(
 def choose_config(
     name: str | None, values: dict[str, Any], fields: Mapping[str, list[str | None]]
 ) -> tuple[ConfigDict, dict[str, Any], bool]:
-    """The config, what the command line changes in it, and whether it is the built-in one.
+    """Choose the config; return it, the changed fields, and whether it is the built-in one.
 
     Args:
       name: the value of `--config`; None without one.
@@ -64,7 +64,7 @@ def _locate_data(value: str | None) -> dict[str, str]:
 
 
 def _pretrained_fields(directory: str | None, data: str | None) -> dict[str, str]:
-    """The fields that `--pretrained=DIR` sets: the directory, and what reads captions and images.
+    """The fields that `--pretrained=DIR` sets: the directory and the encoders.
 
     A CLIP or SigLIP reads the images where the data have pictures.
     """
@@ -82,7 +82,7 @@ def _merge(fields: dict[str, Any], located: Mapping[str, str], flag: str) -> dic
     for key, value in located.items():
         if fields.get(key, value) != value:
             raise ConfigError(
-                f"--{flag}: {value}, but --config.{key}={fields[key]}; expected one of the two"
+                f"--{flag}={value} cannot be combined with --config.{key}={fields[key]}"
             )
     return fields | dict(located)
 
@@ -93,10 +93,10 @@ def _base_config(
     fields: Mapping[str, list[str | None]],
     path: str | None,
 ) -> tuple[ConfigDict, bool]:
-    """The config that the fields change, and whether it is the built-in data set for want of one.
+    """Return the config that the fields change, and whether it is the built-in data set.
 
-    It is the config of `--config`, else that of the (first) run in `--workdir`, else the defaults
-    with the user's data, else the built-in data set.
+    It is the config of `--config`, else the config of the (first) run in `--workdir`, else the
+    defaults with the user's data, else the built-in data set.
     """
     workdirs = [workdirs] if isinstance(workdirs, str) else workdirs or []
     runs = [workdir for workdir in workdirs if Path(workdir, CONFIG_FILE).is_file()]
@@ -117,7 +117,7 @@ def _base_config(
 
 
 def _with_fit(base: ConfigDict, path: str, fields: Mapping[str, list[str | None]]) -> ConfigDict:
-    """What fits, if the data were imported; says what that is.
+    """Fit the config to imported data, and log the choice.
 
     It is the recipe; or a head and sizes, where the fields name a method or a head.
     """
@@ -149,7 +149,7 @@ def _field_values(
 ) -> dict[str, Any]:
     """The values of the fields, each of the type of its default.
 
-    The last value of a field counts; those of a tuple are put together.
+    The last value of a field counts; the values of a tuple are put together.
     """
     values = {}
     for key, texts in fields.items():

@@ -1,4 +1,4 @@
-"""An error or Ctrl-C as the lines that a person sees: what is wrong, then what to try."""
+"""Format an error or Ctrl-C as the lines that a person sees: the problem, then the remedy."""
 
 from collections.abc import Sequence
 
@@ -28,7 +28,7 @@ def error_lines(
 
 
 def interrupted_line(command: Command) -> str:
-    """What Ctrl-C ended, what is kept of it, and the command that continues or begins anew."""
+    """Say which work Ctrl-C leaves, and give the command that continues or restarts it."""
     again = command_text(command.mode.name, command.given)
     if not command.mode.kept:
         return f"stopped by Ctrl-C; nothing was written. Again: {again}"

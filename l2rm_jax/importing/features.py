@@ -1,4 +1,4 @@
-"""The features of images and captions, wherever they come from, checked and dealt out."""
+"""Encode, read and check the features of images and captions, and write them by split."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ class Images(NamedTuple):
       digest: [images] hash of each image's content.
       is_right: [images] which images can be used.
       blocks: the features.
-      done: how many pictures were converted, by what was done to them.
+      done: number of converted pictures, by the kind of conversion.
     """
 
     digest: np.ndarray
@@ -98,8 +98,8 @@ def write_caption_vectors(
     """Write the captions' vectors, if there are any.
 
     Returns:
-      What captions are: words, vectors, tokens (vectors of words) or none; and how many were cut as
-      they are too long for the encoder.
+      The kind of the captions: words, vectors, tokens (vectors of words) or none; and the number of
+      captions that were cut because they are too long for the encoder.
     """
     if plan.is_gallery:
         return {"kind": "none"}

@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 KEPT, IDS = "kept.npy", "kept_ids.txt"  # of an audit
 _WORK, _IDENTITY = "work", "keep.json"
-_EXPECTED = "what l2rm import made of .tar files"
+_EXPECTED = "data that l2rm import wrote from .tar files"
 _BLOCK = 1 << 20  # bytes that are copied at once
 Rows = Int[np.ndarray, " rows"]
 
@@ -50,11 +50,11 @@ Rows = Int[np.ndarray, " rows"]
 def filter_samples(
     data: str | Path, audit: str | Path, out: str | Path, executor: Executor = LOCAL
 ) -> dict[str, int]:
-    """Write archives of the samples that an audit keeps; work that was stopped goes on.
+    """Write archives of the samples that an audit keeps; resume work that was stopped.
 
     Args:
-      data: shards or a directory that `l2rm import` made of `.tar` files.
-      audit: what `l2rm audit` wrote of them.
+      data: shards or a directory that `l2rm import` wrote from `.tar` files.
+      audit: output directory of `l2rm audit` for these data.
       out: the new directory, with an archive for each of the source that has samples to keep.
       executor: copies the archives.
 
@@ -96,7 +96,7 @@ def filter_samples(
 
 
 def describe_filtered(counts: dict[str, int], out: Path) -> str:
-    """What was copied, as lines of text."""
+    """Summarise a copy in lines of text."""
     return (
         f"{out}: {counts['archives']:,} archives\n"
         f"samples: {counts['read']:,} read = {counts['written']:,} written + "
@@ -226,7 +226,8 @@ def _check_audit(
     if report["inputs"]["pairs"] != len(image) or names != expected:
         raise DataError(
             f"{audit}: found an audit of {report['inputs']['name']}, with "
-            f"{report['inputs']['pairs']:,} pairs, expected one of the {len(image):,} of {data}"
+            f"{report['inputs']['pairs']:,} pairs, expected an audit of {data}, with "
+            f"{len(image):,} pairs"
         )
 
 
@@ -269,7 +270,7 @@ def _divided(rows: Rows, counts: Sequence[int]) -> list[Rows]:
 
 
 def _identity(files: Sequence[Path], wanted: Sequence[Rows]) -> dict[str, Any]:
-    """All that the copy depends on: work in progress goes on only if it is equal."""
+    """Everything that the copy depends on: only a copy with the same identity is resumed."""
     samples = hashlib.blake2b(digest_size=16)
     for rows in wanted:
         samples.update(f"{len(rows)} ".encode() + rows.astype(np.int64).tobytes())

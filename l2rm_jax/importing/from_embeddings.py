@@ -1,6 +1,6 @@
-"""The plan of an import whose source is vectors in shards: a data directory that runs train on.
+"""Plan an import of vectors in shards into a data directory that runs train on.
 
-Pairs are those that an audit of the shards judges. Images are dealt out to splits by the hash of
+The pairs are the same as in an audit of the shards. Images are dealt out to splits by the hash of
 the picture, where the metadata have it, as in an import of the pictures themselves.
 """
 

@@ -1,4 +1,4 @@
-"""The import: read the source, encode, split, write, and give the directory its name."""
+"""Import a source: read it, encode, split and write, then give the directory its name."""
 
 import hashlib
 import json
@@ -96,7 +96,7 @@ def import_data(
 
 
 def load_encoder(name: str, tokens: str | None) -> Encoder:
-    """Load an encoder by its name and what tokens to take of it (`run.encoders.make_encoder`)."""
+    """Load an encoder by its name and `--tokens` (`run.encoders.make_encoder`)."""
     _log.info("loading the encoder %s", name)
     from l2rm_jax.run import encoders  # takes seconds, and is not needed for vectors
 
@@ -108,9 +108,9 @@ def _load_encoder(request: Request) -> Encoder:
 
 
 def _identity(request: Request, plan: Plan) -> dict[str, Any]:
-    """All that the result depends on, but for the encoder.
+    """Everything but the encoder that the result depends on.
 
-    An import in progress is continued only if all of it is equal.
+    An import in progress is continued only if its identity is the same.
     """
     arrays = {}
     for flag in ("image_vectors", "caption_vectors"):
@@ -229,7 +229,7 @@ def _file_size(path: str | None) -> int | None:
 
 
 def _has_files(plan: Plan) -> bool:
-    """Whether the names of the images are those of picture files."""
+    """Whether images are named by their picture files."""
     pictures = plan.pictures
     return pictures is not None and (pictures.cells is None or plan.source.kind == "files")
 
@@ -241,9 +241,9 @@ def _split(
     rejected: Rejected,
     usual: tuple[float, ...],
 ) -> tuple[np.ndarray, Pairs, dict[str, Any]]:
-    """The split of each image, the pairs that are left, and how it was split.
+    """Split the images; return their splits, the remaining pairs and a record of the method.
 
-    `usual` are the shares where neither flag nor source says how.
+    `usual` are the shares if neither a flag nor the source names a split.
     """
     if request.split or pairs.split is None:
         shares = splits.parse_shares(request.split) if request.split else usual
@@ -251,7 +251,7 @@ def _split(
         split = np.full(len(digest), NONE)
         split[used] = splits.split_by_shares(digest[used], shares, request.seed)
         return split, pairs, {"by": "shares", "shares": list(shares), "seed": request.seed}
-    # The same picture under two names, in two splits: the one that comes first stays.
+    # The same picture under two names, in two splits: the first stays.
     used = np.unique(pairs.image)
     _, first, content = np.unique(
         np.ascontiguousarray(digest[used]).view("S16").ravel(),
@@ -283,7 +283,7 @@ def _check_split_sizes(layout: writing.Layout, request: Request, how: dict[str, 
 
 
 def _image_kind(described: dict[str, Any]) -> str | None:
-    """What kind of features an encoder makes of pictures, as far as it says."""
+    """Kind of features that an encoder computes from pictures; None if it does not say."""
     return (described.get("images") or {}).get("kind")
 
 
@@ -294,7 +294,7 @@ def _describe_pixels(files: list[Path]) -> dict[str, Any]:
 
 
 def _describe_array(files: list[Path]) -> dict[str, Any]:
-    """Form of a feature file: number of vectors a row, dimensions and type; empty without one."""
+    """Form of a feature file: number of vectors per row, dimensions and type; empty without one."""
     for file in files:
         if file.exists():
             array = open_vectors(file)
@@ -304,13 +304,13 @@ def _describe_array(files: list[Path]) -> dict[str, Any]:
 
 
 def _count_copies(digest: np.ndarray, layout: writing.Layout) -> int:
-    """Number of images whose content is that of another one too."""
+    """Number of images with the same content as an earlier image."""
     used = np.ascontiguousarray(digest[layout.image_split != NONE]).view("S16").ravel()
     return len(used) - len(np.unique(used))
 
 
 def describe_import(record: dict[str, Any], out: Path) -> str:
-    """What was imported, and what to do next, as lines of text."""
+    """Summarise an import and suggest the next commands, in lines of text."""
     sizes = record["splits"]
     total = {what: sum(size[what] for size in sizes.values()) for what in ("images", "captions")}
     parts = [f"{name} {size['images']:,}" for name, size in sizes.items() if size["images"]]

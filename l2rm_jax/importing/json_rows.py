@@ -20,7 +20,13 @@ from l2rm_jax.importing.column_names import (
 from l2rm_jax.importing.delimited import Skipped
 from l2rm_jax.importing.text_io import as_unicode, open_text
 
-_LISTS = ("images", "data", "annotations", "rows", "samples")  # what holds the rows, in doubt
+_LISTS = (
+    "images",
+    "data",
+    "annotations",
+    "rows",
+    "samples",
+)  # fields with the rows
 
 
 def read_json(file: Path) -> tuple[str, pa.Table, Skipped]:

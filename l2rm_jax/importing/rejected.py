@@ -1,4 +1,4 @@
-"""Rows that are left out: counted, listed with their reasons, and an error if they are many."""
+"""Count and list rejected rows with their reasons, and stop the import if there are too many."""
 
 import csv
 import io
@@ -19,7 +19,7 @@ class Rejection(NamedTuple):
     Attributes:
       row: number of the row in the source, from 1; the header of a table does not count.
       image: the image as the row names it; "" if it names none.
-      reason: what was found, and expected if that is not obvious.
+      reason: the problem, with the expected value if that is not obvious.
     """
 
     row: int
@@ -43,7 +43,7 @@ class Rejected:
         return len(self._rejections)
 
     def rows(self) -> set[int]:
-        """The numbers of the rows of which something was rejected."""
+        """Numbers of all rows with a rejection."""
         return {each.row for each in self._rejections}
 
     def add(self, row: int, image: str, reason: str) -> None:
@@ -84,7 +84,7 @@ class Rejected:
         )
 
     def reasons(self) -> dict[str, int]:
-        """How many rows were rejected for each kind of reason, in alphabetical order."""
+        """Count the rejected rows by kind of reason, in alphabetical order."""
         return dict(sorted(Counter(map(_kind, self._rejections)).items()))
 
     def _write(self) -> None:

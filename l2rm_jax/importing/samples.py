@@ -153,7 +153,7 @@ Division = Callable[
 
 
 def _find_division(names: Sequence[str]) -> Division:
-    """How names are divided into key and ending: the way that gives most samples with both kinds.
+    """Choose the division of names into key and ending that gives most samples with both kinds.
 
     WebDataset divides at the first dot, so that a sample may have `input.jpg` and `output.jpg`.
     Names of photographs have dots, too: then the last dot counts, or the last but one.

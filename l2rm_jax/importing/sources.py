@@ -1,8 +1,8 @@
-"""Open what the user has, of any kind, as tables of rows.
+"""Open the user's files of any kind as tables of rows.
 
-Text is read here, so that each of its rows is accounted for. Hugging Face `datasets` reads Parquet
-files, once, into Arrow files in a directory of the import, and what its `save_to_disk` wrote. From
-there rows are memory-mapped: pictures that lie in a table or an archive take no memory.
+This package reads text, so that each of its rows is accounted for. Hugging Face `datasets` reads
+Parquet files, once, into Arrow files in a directory of the import, and the files of its
+`save_to_disk`. Rows are memory-mapped: pictures that lie in a table or an archive take no memory.
 """
 
 import re
@@ -55,12 +55,12 @@ class Part(NamedTuple):
 
 
 class Source(NamedTuple):
-    """What the user has, read.
+    """The user's data, read.
 
     Attributes:
-      path: what the user named.
+      path: path that the user named.
       kind: `csv`, `tsv`, `json`, `jsonl`, `parquet`, `webdataset`, `files`, `folder` or `saved`.
-      base: directory that names of picture files start from.
+      base: directory in which picture files are looked up.
       parts: the rows, in order.
       skipped: rows, numbered from 1 over all parts, that could not be read at all.
       texts: the files that were read as text.

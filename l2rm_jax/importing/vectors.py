@@ -1,4 +1,4 @@
-"""Arrays of vectors that the user has already: one row an image, one row a caption."""
+"""Arrays of vectors that the user has already: one row per image, one row per caption."""
 
 import hashlib
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def scan_vectors(
 
     Args:
       array: the rows.
-      name: what is read, for the progress bar.
+      name: name of the array for the progress bar.
       digests: filled with the hash of each row's bytes; None if nobody needs them.
     """
     finite = np.empty(len(array), bool)

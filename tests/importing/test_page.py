@@ -1,4 +1,4 @@
-"""The commands of the import's page, run in their order, and what a run makes of the result."""
+"""The commands of the import's page, run in their order, and a run on the result."""
 
 import json
 import shutil

@@ -130,7 +130,7 @@ def test_our_encoder_equals_that_of_pytorch(tmp_path):
 
 
 def test_pixels_are_those_of_the_image_processor(tmp_path):
-    """Of CLIP, which cuts a square, and of SigLIP, which does not."""
+    """CLIP's processor cuts a square, SigLIP's does not."""
     from l2rm_jax.data.pictures import prepare_all
     from l2rm_jax.data.pretrained import open_pretrained
     from l2rm_jax.models.pretrained.pixels import to_numbers

@@ -1,4 +1,4 @@
-"""Archives and directories of samples: endings, dots, order, and what the flags reach."""
+"""Archives and directories of samples: endings, dots, order, and the columns that flags name."""
 
 import json
 from pathlib import Path
