@@ -22,9 +22,8 @@ from ml_collections import ConfigDict
 from l2rm_jax.cli import Command, Flag, Mode
 from l2rm_jax.cli.error_lines import error_lines, interrupted_line
 from l2rm_jax.cli.help import answer, show
-from l2rm_jax.cli.mistakes import missing_flag_error
-from l2rm_jax.cli.mode import CONFIG, DATA, FIELD, PRETRAINED
-from l2rm_jax.cli.place import SHARED_PLACE, shared_place_of
+from l2rm_jax.cli.mistakes import require_flags
+from l2rm_jax.cli.mode import CONFIG, DATA, FIELD, PRETRAINED, SHARED_PLACE
 from l2rm_jax.console import LogLines
 from l2rm_jax.devices.hosts import (
     OUT_OF_MEMORY,
@@ -129,12 +128,11 @@ def _evaluate(command: Command) -> None:
         _refuse_beside(command, "checkpoint", "workdir", "proposer", "candidates")
         rows = evaluate_checkpoints(_checkpoint_config(command), checkpoints)
     else:
-        if not workdirs:
-            raise missing_flag_error("workdir", command.mode)
+        require_flags(command, "workdir")
         if command.config_name is not None:
             raise ConfigError("--config cannot be combined with a run, which has its own config")
-        if bool(proposer) != bool(candidates):
-            raise missing_flag_error("candidates" if proposer else "proposer", command.mode)
+        if proposer or candidates:
+            require_flags(command, "proposer", "candidates")
         rows = evaluate_runs(workdirs, command.changes, proposer, candidates)
     if is_primary():
         print(recall_table(rows, command.config.data.test_split))
@@ -150,12 +148,12 @@ def _refuse_beside(command: Command, flag: str, *others: str) -> None:
 def _search(command: Command) -> None:
     from l2rm_jax.retriever.commands import search
 
-    for name in ("gallery", "query") if command["zero_shot"] else ("workdir", "gallery", "query"):
-        if not command[name]:
-            raise missing_flag_error(name, command.mode)
+    if not command["zero_shot"]:
+        require_flags(command, "workdir")
+    require_flags(command, "gallery", "query")
     _refuse_beside(command, "zero_shot", "workdir", "proposer")
-    if command["candidates"] is not None and not command["proposer"]:
-        raise missing_flag_error("proposer", command.mode)
+    if command["candidates"] is not None:
+        require_flags(command, "proposer")
     names = ("workdir", "gallery", "query", "top_k", "proposer", "candidates", "html")
     values = {name: command[name] for name in names if command[name] is not None}
     hits = search(values.pop("workdir", None), values.pop("gallery"), values.pop("query"), **values)
@@ -169,9 +167,8 @@ def _search(command: Command) -> None:
 def _audit(command: Command) -> None:
     from l2rm_jax.audit import command as audit
 
-    workdir, out, place = command["workdir"], command["out"], shared_place_of(command)
-    if not out:
-        raise missing_flag_error("out", command.mode)
+    workdir, out, place = command["workdir"], command["out"], command.place
+    require_flags(command, "out")
     if workdir and command.config_name is not None:
         raise ConfigError("--config cannot be combined with a run, which has its own config")
     if command.is_built_in and not workdir:
@@ -188,9 +185,7 @@ def _audit(command: Command) -> None:
 def _embed(command: Command) -> None:
     from l2rm_jax.retriever.commands import embed
 
-    for name in ("workdir", "data", "out"):
-        if not command[name]:
-            raise missing_flag_error(name, command.mode)
+    require_flags(command, "workdir", "data", "out")
     print(embed(command["workdir"], command["data"], command["out"]))
 
 

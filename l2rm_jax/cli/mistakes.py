@@ -4,7 +4,7 @@ import difflib
 import shlex
 from collections.abc import Iterable, Sequence
 
-from l2rm_jax.cli.mode import Mode
+from l2rm_jax.cli.mode import Command, Mode
 from l2rm_jax.cli.words import Words, command_text
 from l2rm_jax.config import default, flat, unknown_field_error
 from l2rm_jax.errors import ConfigError
@@ -60,9 +60,16 @@ def value_error(flag: str, value: str | None, expected: str) -> ConfigError:
     return ConfigError(f"{flag}: found {value!r}, expected {expected}")
 
 
-def missing_flag_error(name: str, mode: Mode) -> ConfigError:
-    """Error for a flag without which a mode cannot run."""
-    return ConfigError(f"l2rm {mode.name} requires --{name}", hint=mode.example)
+def require_flags(command: Command, *names: str) -> None:
+    """Raise an error for the first flag that is missing of those without which a mode cannot run.
+
+    Raises:
+      ConfigError: the flag is missing.
+    """
+    for name in names:
+        if not command[name]:
+            mode = command.mode
+            raise ConfigError(f"l2rm {mode.name} requires --{name}", hint=mode.example)
 
 
 def _nearest(name: str, value: str | None, mode: Mode) -> str:

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
+from l2rm_jax.executors import SINGLE, Place, parse_share
+
 
 class Flag(NamedTuple):
     """A flag of a mode, `--name=value`.
@@ -44,6 +46,20 @@ PRETRAINED = Flag(
     "pretrained",
     "DIR",
     "directory or Hub name of a pretrained encoder (model.pretrained, model.text_encoder, ...)",
+)
+# Flags that choose the executor of the work.
+PLACE = (
+    Flag("executor", "NAME", "local, or ray: its workers compute the parts", default="local"),
+    Flag("ray_address", "ADDRESS", "a cluster of Ray, or auto", default="one is started"),
+    Flag("workers", "N", "number of Ray workers to start", kind=int, default="one per core"),
+)
+SHARED_PLACE = (
+    *PLACE,
+    Flag(
+        "share",
+        "I/N",
+        "process I of N that divide the work: same flags, --out on a shared file system",
+    ),
 )
 
 
@@ -103,3 +119,14 @@ class Command:
         """Value of a flag; if it was not given, None, or [] for one that may be repeated."""
         flag = self.mode.flag(name)
         return self.flags.get(name, [] if flag and flag.many else None)
+
+    @property
+    def place(self) -> Place:
+        """Choice of an executor by the flags `PLACE` or `SHARED_PLACE`.
+
+        Raises:
+          ConfigError: `--share` is not I/N.
+        """
+        given = (self[flag.name] for flag in PLACE)
+        place = Place(*(value or unset for value, unset in zip(given, Place(), strict=False)))
+        return place._replace(share=parse_share(self["share"]) if self["share"] else SINGLE)

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from l2rm_jax.cli.mistakes import missing_flag_error
-from l2rm_jax.cli.mode import Command, Flag, Mode
-from l2rm_jax.cli.place import PLACE, SHARED_PLACE, place_of, share_of
+from l2rm_jax.cli.mistakes import require_flags
+from l2rm_jax.cli.mode import PLACE, SHARED_PLACE, Command, Flag, Mode
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.executors import SINGLE, Place
 
@@ -12,17 +11,16 @@ from l2rm_jax.executors import SINGLE, Place
 def _import(command: Command) -> None:
     from l2rm_jax.importing.request import Request
 
-    if not command["out"]:
-        raise missing_flag_error("out", command.mode)
-    place, own = place_of(command), {"per_file", *(flag.name for flag in SHARED_PLACE)}
-    flags = {name: value for name, value in command.flags.items() if name not in own}
+    require_flags(command, "out")
+    share, place = command.place.share, command.place._replace(share=SINGLE)
+    others = {"per_file", *(flag.name for flag in SHARED_PLACE)}
+    flags = {name: value for name, value in command.flags.items() if name not in others}
     columns = tuple(flags.pop("caption_column", ()))
     request = Request(**{**flags, "out": Path(flags["out"])}, caption_columns=columns)
     request.check()  # before libraries are loaded
     place.check()
     from l2rm_jax.importing.importer import describe_import, import_data, load_encoder
 
-    share = share_of(command)
     if command["per_file"]:
         from l2rm_jax.importing.sharded_import import (
             describe_shards,
@@ -106,11 +104,9 @@ IMPORT = Mode(
 def _filter(command: Command) -> None:
     from l2rm_jax.importing.filter_tar import describe_filtered, filter_samples
 
-    for name in ("data", "audit", "out"):
-        if not command[name]:
-            raise missing_flag_error(name, command.mode)
+    require_flags(command, "data", "audit", "out")
     out = Path(command["out"])
-    with place_of(command).open() as executor:
+    with command.place.open() as executor:
         counts = filter_samples(command["data"], command["audit"], out, executor)
     print(describe_filtered(counts, out))
 
@@ -133,8 +129,7 @@ FILTER = Mode(
 def _weights(command: Command) -> None:
     from l2rm_jax.data.encoders.packaged import write_packaged
 
-    if not command["out"]:
-        raise missing_flag_error("out", command.mode)
+    require_flags(command, "out")
     print(write_packaged(Path(command["out"])))
 
 
