@@ -11,7 +11,7 @@ import shutil
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
@@ -166,21 +166,15 @@ def _copy_parts(source: Path, out: Path, starts: Sequence[int], stays: Sequence[
         write.write(bytes(end + -(write.tell() + end) % tarfile.RECORDSIZE))
 
 
-class _Wanted(NamedTuple):
-    """Archives, and which of their samples are to be kept.
+def _samples_to_keep(
+    data: Path, audit: Path, executor: Executor
+) -> tuple[Path, list[Path], list[Rows]]:
+    """Find the samples to keep.
 
-    Attributes:
-      base: directory that their names start from in the copy.
-      files: the archives.
-      rows: for each, the numbers of its samples, from 1, ascending.
+    Returns:
+      Directory that the names of the archives start from; the archives; for each, the numbers of
+      its samples to keep, from 1, ascending.
     """
-
-    base: Path
-    files: list[Path]
-    rows: list[Rows]
-
-
-def _samples_to_keep(data: Path, audit: Path, executor: Executor) -> _Wanted:
     of_shards, record = read_shards_record(data), read_record(data)
     kept = np.asarray(open_array(audit / KEPT))
     if of_shards:
@@ -205,7 +199,7 @@ def _samples_to_keep(data: Path, audit: Path, executor: Executor) -> _Wanted:
             f"{source['path']}: found {sum(counts):,} samples, expected "
             f"{record['rows']['read']:,}, as when they were imported"
         )
-    return _Wanted(base, files, _divided(stays, counts))
+    return base, files, _divided(stays, counts)
 
 
 def _check_audit(
@@ -240,7 +234,7 @@ def _archives(source: str) -> tuple[Path, list[Path]]:
     return path if path.is_dir() else files[0].parent, files
 
 
-def _of_shards(shards: Path, rows: Rows) -> _Wanted:
+def _of_shards(shards: Path, rows: Rows) -> tuple[Path, list[Path], list[Rows]]:
     """The samples of some rows of shards, which say where each of them was read."""
     record = read_shards_record(shards)
     if record is None:
@@ -259,7 +253,7 @@ def _of_shards(shards: Path, rows: Rows) -> _Wanted:
         np.unique(table.read(["row"])["row"].to_numpy()[own - 1])
         for table, own in zip(tables, places, strict=True)
     ]
-    return _Wanted(base, files, wanted)
+    return base, files, wanted
 
 
 def _divided(rows: Rows, counts: Sequence[int]) -> list[Rows]:

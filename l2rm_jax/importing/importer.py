@@ -26,19 +26,13 @@ from l2rm_jax.data.files import (
 from l2rm_jax.data.record import DATASET_FILE
 from l2rm_jax.errors import DataError
 from l2rm_jax.importing import splits, writing
-from l2rm_jax.importing.features import (
-    finite_captions,
-    image_features,
-    reject_pairs,
-    write_caption_vectors,
-)
+from l2rm_jax.importing.features import finite_captions, image_features, write_caption_vectors
 from l2rm_jax.importing.from_embeddings import plan_of_shards
-from l2rm_jax.importing.pairs import Pairs
+from l2rm_jax.importing.pairs import Pairs, reject_pairs
 from l2rm_jax.importing.rejected import Rejected
 from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.resolve import Plan, check_missing, find_missing, hash_pairs, read_plan
 from l2rm_jax.importing.splits import NONE, SPLITS
-from l2rm_jax.importing.vectors import open_vectors
 from l2rm_jax.version import __version__
 
 _log = logging.getLogger(__name__)
@@ -163,7 +157,7 @@ def _write(
     if not plan.is_gallery:
         _check_split_sizes(layout, request, how)
 
-    in_pixels = bool(encoder) and _image_kind(identity["encoder"]) == PIXELS
+    in_pixels = bool(encoder) and (identity["encoder"].get("images") or {}).get("kind") == PIXELS
     files = [out / f"{name}_{'pixels' if in_pixels else 'ims'}.npy" for name in SPLITS]
     writing.write_rows(files, layout.image_split, layout.image_row, images.blocks)
     captions = write_caption_vectors(out, work, plan, encoder, pairs, layout)
@@ -177,7 +171,7 @@ def _write(
         "source": {
             "path": identity["source"],
             "kind": plan.source.kind if plan.source else "arrays",
-            "bytes": _file_size(identity["source"]),
+            "bytes": os.path.getsize(request.source) if os.path.isfile(request.source) else None,
             "pictures": str(plan.pictures.base.resolve()) if _has_files(plan) else None,
             "image_vectors": (identity["image_vectors"] or [None])[0],
             "caption_vectors": (identity["caption_vectors"] or [None])[0],
@@ -189,7 +183,7 @@ def _write(
             name: {"images": count, "captions": len(own) if with_captions else 0}
             for name, count, own in zip(SPLITS, layout.image_counts, layout.pairs, strict=True)
         },
-        "images": _describe_pixels(files) if in_pixels else _describe_array(files),
+        "images": _describe_array(files),
         "captions": {**captions, **_describe_array([out / f"{n}_caps.npy" for n in SPLITS])},
         "same_content": _count_copies(images.digest, layout),
         "rows": rows,
@@ -221,11 +215,6 @@ def _count_rows(plan: Plan, pairs: Pairs, rejected: Rejected) -> dict[str, int]:
     if counts[0] != counts[1] + counts[2]:
         raise DataError("found {} captions, but {} pairs and {} rejections".format(*counts))
     return dict(zip(("read", "captions", "written", "rejected"), (total, *counts), strict=True))
-
-
-def _file_size(path: str | None) -> int | None:
-    """Size of a source that is one file, which tells whether it is still the same; else None."""
-    return os.path.getsize(path) if path and os.path.isfile(path) else None
 
 
 def _has_files(plan: Plan) -> bool:
@@ -260,15 +249,14 @@ def _split(
     )
     original = used[first[content]]
     leaks = pairs.split[used] != pairs.split[original]
-    bad = np.zeros(len(digest), bool)
-    bad[used[leaks]] = True
+    bad = np.isin(pairs.image, used[leaks])
     reasons = {
         int(image): f"same picture: as {pairs.names[int(other)].as_py()}, which is in "
         f"{SPLITS[pairs.split[other]]}"
         for image, other in zip(used[leaks], original[leaks], strict=True)
     }
     reject_pairs(rejected, pairs, bad, reasons)
-    return pairs.split, pairs.take(~bad[pairs.image]), {"by": "source"}
+    return pairs.split, pairs.take(~bad), {"by": "source"}
 
 
 def _check_split_sizes(layout: writing.Layout, request: Request, how: dict[str, Any]) -> None:
@@ -282,25 +270,16 @@ def _check_split_sizes(layout: writing.Layout, request: Request, how: dict[str, 
             )
 
 
-def _image_kind(described: dict[str, Any]) -> str | None:
-    """Kind of features that an encoder computes from pictures; None if it does not say."""
-    return (described.get("images") or {}).get("kind")
-
-
-def _describe_pixels(files: list[Path]) -> dict[str, Any]:
-    """Form of a file of pictures."""
-    array = open_array(next(file for file in files if file.exists()))
-    return {"kind": PIXELS, "size": array.shape[1], "dtype": str(array.dtype)}
-
-
 def _describe_array(files: list[Path]) -> dict[str, Any]:
-    """Form of a feature file: number of vectors per row, dimensions and type; empty without one."""
-    for file in files:
-        if file.exists():
-            array = open_vectors(file)
-            sets = array.shape[1] if array.ndim == 3 else 1
-            return {"vectors": sets, "dimensions": array.shape[-1], "dtype": str(array.dtype)}
-    return {}
+    """Form of a file of pictures, or of features with their vectors per row; {} without a file."""
+    file = next((file for file in files if file.exists()), None)
+    if file is None:
+        return {}
+    array = open_array(file)
+    if array.ndim == 4:
+        return {"kind": PIXELS, "size": array.shape[1], "dtype": str(array.dtype)}
+    sets = array.shape[1] if array.ndim == 3 else 1
+    return {"vectors": sets, "dimensions": array.shape[-1], "dtype": str(array.dtype)}
 
 
 def _count_copies(digest: np.ndarray, layout: writing.Layout) -> int:

@@ -3,7 +3,7 @@
 All of it works on whole columns, as a table can have millions of rows.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -72,13 +72,13 @@ class Pairs(NamedTuple):
     caption_count: int
     entries: int
 
-    def take(self, kept: np.ndarray) -> "Pairs":
-        """Keep some of the pairs, by a mask or by their places."""
+    def take(self, kept: Bool[np.ndarray, " pairs"]) -> "Pairs":
+        """Keep the pairs that a mask marks."""
         return self._replace(
             row=self.row[kept],
             image=self.image[kept],
             caption=self.caption[kept],
-            text=None if self.text is None else _select(self.text, kept),
+            text=None if self.text is None else self.text.filter(pa.array(kept)),
         )
 
 
@@ -94,18 +94,11 @@ class Runs(NamedTuple):
     lengths: Int[np.ndarray, " runs"]
 
 
-def _select(array: pa.Array, kept: np.ndarray) -> pa.Array:
-    return array.filter(pa.array(kept)) if kept.dtype == bool else array.take(pa.array(kept))
-
-
-def row_numbers(source: Source) -> list[Int[np.ndarray, " rows"]]:
-    """Numbers of the rows of each part, from 1 over all parts, with gaps for skipped ones."""
-    total = sum(len(part.table) for part in source.parts) + len(source.skipped)
-    is_read = np.ones(total, bool)
+def row_numbers(source: Source) -> Int[np.ndarray, " rows"]:
+    """Numbers of all rows, from 1 over all parts, with gaps for skipped ones."""
+    is_read = np.ones(source.rows, bool)
     is_read[[row - 1 for row, _ in source.skipped]] = False
-    numbers = np.flatnonzero(is_read) + 1
-    ends = np.cumsum([len(part.table) for part in source.parts])
-    return np.split(numbers, ends[:-1])
+    return np.flatnonzero(is_read) + 1
 
 
 def read_pairs(
@@ -127,7 +120,7 @@ def read_pairs(
     """
     for row, reason in source.skipped:
         rejected.add(row, "", reason)
-    row_number = np.concatenate([np.zeros(0, np.int64), *row_numbers(source)])
+    row_number = row_numbers(source)
     code = images.keys.dictionary_encode()
     image_of_run = code.indices.fill_null(-1).to_numpy().astype(np.int64)
     image_of_row = np.repeat(image_of_run, images.lengths)
@@ -178,6 +171,19 @@ def read_pairs(
     kept = text if columns.captions else None
     pairs = Pairs(row, image, numbers, kept, names, first_row, split, len(row), entries)
     return pairs.take(problem == 0) if problem.any() else pairs
+
+
+def reject_pairs(
+    rejected: Rejected,
+    pairs: Pairs,
+    bad: Bool[np.ndarray, " pairs"],
+    reasons: str | Mapping[int, str],
+) -> None:
+    """Reject the pairs that `bad` marks, for one reason or for a reason by number of the image."""
+    for at in np.flatnonzero(bad):
+        image = int(pairs.image[at])
+        reason = reasons if isinstance(reasons, str) else reasons[image]
+        rejected.add(pairs.row[at], pairs.names[image].as_py(), reason)
 
 
 def pairs_of_arrays(images: int, captions: int) -> Pairs:

@@ -243,7 +243,7 @@ def _name_of(value: Any) -> str:
 
 def cells_of_rows(source: Source, rows: np.ndarray) -> np.ndarray:
     """Places of rows, which are numbered from 1 with gaps, among all cells of a column."""
-    return np.searchsorted(np.concatenate(row_numbers(source)), rows)
+    return np.searchsorted(row_numbers(source), rows)
 
 
 def digest_of(content: bytes) -> bytes:

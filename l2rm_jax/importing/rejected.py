@@ -60,10 +60,15 @@ class Rejected:
           DataError: a larger share was rejected than is allowed, or everything.
         """
         self._rejections.sort()
-        self._write()
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(Rejection._fields)
+        writer.writerows(self._rejections)
+        replace_file(self._file, text.getvalue().encode("utf-8", "replace"))
         count, total = len(self), len(self) + accepted
         if accepted and count <= self.most * total:
             return
+        enough = min(1.0, count / total * 1.05 + 0.001)  # not less when it is rounded
         first: dict[str, Rejection] = {}
         for each in self._rejections:
             first.setdefault(_kind(each), each)
@@ -80,26 +85,14 @@ class Rejected:
                     *lines,
                 ]
             ),
-            hint=f"--max_rejected={_rounded_up(count / total)}" if accepted else None,
+            hint=f"--max_rejected={enough:.2g}" if accepted else None,
         )
 
     def reasons(self) -> dict[str, int]:
         """Count the rejected rows by kind of reason, in alphabetical order."""
         return dict(sorted(Counter(map(_kind, self._rejections)).items()))
 
-    def _write(self) -> None:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(Rejection._fields)
-        writer.writerows(self._rejections)
-        replace_file(self._file, text.getvalue().encode("utf-8", "replace"))
-
 
 def _kind(rejection: Rejection) -> str:
     """The kind of a reason, without its details."""
     return rejection.reason.partition(":")[0]
-
-
-def _rounded_up(share: float) -> str:
-    """A share with two digits, not smaller than it is."""
-    return f"{min(1.0, share * 1.05 + 0.001):.2g}"

@@ -12,7 +12,7 @@ from l2rm_jax.data.shards import ShardRows
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.importing import pictures as photographs
 from l2rm_jax.importing.columns import Columns, find_columns
-from l2rm_jax.importing.pairs import Pairs, pairs_of_arrays, read_pairs
+from l2rm_jax.importing.pairs import Pairs, pairs_of_arrays, read_pairs, reject_pairs
 from l2rm_jax.importing.rejected import Rejected
 from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.sources import Source, open_source
@@ -128,12 +128,9 @@ def check_missing(plan: Plan, missing: dict[int, str], request: Request) -> None
     Raises:
       DataError: more than `max_rejected` of the pairs have none.
     """
-    pictures, pairs = plan.pictures, plan.pairs
     rejected = Rejected(request.partial, request.max_rejected)
-    lost = np.isin(pairs.image, list(missing))
-    for at in np.flatnonzero(lost):
-        image = int(pairs.image[at])
-        rejected.add(pairs.row[at], pictures.names[image].as_py(), missing[image])
+    lost = np.isin(plan.pairs.image, list(missing))
+    reject_pairs(rejected, plan.pairs, lost, missing)
     if len(rejected):
         rejected.check(int(np.count_nonzero(~lost)))
 

@@ -100,10 +100,16 @@ def import_file(
     place = out / WORK / f"{number:05}"
     place.mkdir(exist_ok=True)
     with locked_directory(place, "imports into"):
+        # Picture files are looked up as in an import of all files at once.
+        base = request.source if Path(request.source).is_dir() else Path(source).parent
         own = replace(
-            request, source=source, out=place / "imported", split="1,0,0", max_rejected=1.0
+            request,
+            source=source,
+            out=place / "imported",
+            pictures=request.pictures or str(base),
+            split="1,0,0",
+            max_rejected=1.0,
         )
-        own = replace(own, pictures=request.pictures or str(_base(request.source, source)))
         if not own.out.exists():
             with named_errors(source):
                 import_data(
@@ -182,11 +188,6 @@ def _write_shard(imported: Path, out: Path, number: int, source: str) -> None:
     replace_file(out / "metadata" / f"metadata_{number:05}.parquet", written.getvalue())
     (out / "rejected").mkdir(exist_ok=True)
     replace_file(out / "rejected" / f"{number:05}.csv", (imported / REJECTED).read_bytes())
-
-
-def _base(source: str, file: str) -> Path:
-    """Directory in which picture files are looked up, as in an import of all files at once."""
-    return Path(source) if Path(source).is_dir() else Path(file).parent
 
 
 def _check(request: Request, files: Sequence[Path]) -> None:

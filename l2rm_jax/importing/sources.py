@@ -160,8 +160,7 @@ def _read(
     if kind == "saved":
         return kind, _read_saved(path), []
     if kind == "files":
-        table, skipped = read_files(files, base)
-        return kind, [Part(table, None)], skipped
+        return kind, [Part(read_files(files, base), None)], []
     parts: list[Part] = []
     skipped: Skipped = []
     kinds = []
@@ -185,7 +184,7 @@ def _read_file(file: Path, cache: Path, columns: Sequence[str]) -> tuple[str, pa
     if kind == "json":
         return read_json(file)
     if kind == "webdataset":
-        return kind, *read_tar(file)
+        return kind, read_tar(file), []
     if kind == "parquet":
         return kind, _read_parquet(file, cache), []
     return kind, *read_table(file, kind, columns)

@@ -14,8 +14,6 @@ from l2rm_jax.importing.chunks import Block
 from l2rm_jax.importing.pairs import Pairs
 from l2rm_jax.importing.splits import NONE, SPLITS
 
-_HASH_BLOCK = 1 << 24
-
 
 class Layout(NamedTuple):
     """Places of images and captions in the files of an import.
@@ -134,8 +132,5 @@ def _texts(texts: pa.Array, rows: Int[np.ndarray, " n"]) -> list[str]:
 
 def hash_file(file: Path) -> str:
     """Hash of the content of a file."""
-    digest = hashlib.blake2b(digest_size=16)
     with file.open("rb") as source:
-        while block := source.read(_HASH_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(source, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
