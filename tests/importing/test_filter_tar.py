@@ -164,7 +164,7 @@ def test_a_copy_that_was_stopped_copies_no_archive_twice(imported, tmp_path, mon
 def test_an_audit_of_other_data_and_changed_archives_are_refused(imported, tmp_path):
     audited(imported, "merged", tmp_path / "merged", [0])
     with pytest.raises(
-        DataError, match=r"found an audit of merged, with .* expected one of the 15"
+        DataError, match=r"found an audit of merged, with .* expected an audit of .*, with 15"
     ):
         filter_samples(imported / "shards", tmp_path / "merged", tmp_path / "out")
     audited(imported, "shards", tmp_path / "audit", [0])
