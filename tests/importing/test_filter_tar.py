@@ -173,7 +173,7 @@ def test_an_audit_of_other_data_and_changed_archives_are_refused(imported, tmp_p
     (tmp_path / "audit/report.json").write_text(json.dumps(report))
     with pytest.raises(DataError, match="mismatched on purpose"):
         filter_samples(imported / "shards", tmp_path / "audit", tmp_path / "out")
-    with pytest.raises(DataError, match=r"no dataset\.json, expected what l2rm import made"):
+    with pytest.raises(DataError, match=r"no dataset\.json, expected data that l2rm import"):
         filter_samples(tmp_path, tmp_path / "merged", tmp_path / "out")
     audited(imported, "shards", tmp_path / "right", [0])
     record = json.loads((imported / "shards/dataset.json").read_text())
