@@ -9,7 +9,7 @@ import pytest
 
 from l2rm_jax.interrupt import GRACE_SECONDS
 
-# What a library does to an exception in its callback, as JAX in `_xla_gc_callback`.
+# A library swallows an exception in its callback, as JAX in `_xla_gc_callback`.
 SWALLOWS = """
 import os, signal, sys, time
 from l2rm_jax import interrupt
@@ -56,7 +56,7 @@ except KeyboardInterrupt:
 
 @pytest.fixture(autouse=True)
 def _signal_is_not_ignored():
-    """In the background, the tests and what they start would ignore the signal."""
+    """In the background, the tests and their processes would ignore the signal."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -56,29 +56,32 @@ MISTAKES = [
     ("--config=f30k", "data.path: empty"),
     ("--data=/nonexistent", "/nonexistent: no such directory"),
     ("--config.data.name=scenes --data=/", "/train_ims.npy: no such file"),
-    ("evaluate", "--workdir: missing, but l2rm evaluate needs it\n  try: l2rm evaluate --workdir"),
+    ("evaluate", "l2rm evaluate requires --workdir\n  try: l2rm evaluate --workdir"),
     ("evaluate --workdir=/nonexistent", "no run was started"),
     ("check --workdir=/nonexistent", "no run was started"),
     ("audit --data=configs --out=configs", "\n  try: --out=configs-2"),
-    ("evaluate --workdir=a --config=f30k", "--config: found with a run"),
+    ("evaluate --workdir=a --config=f30k", "--config cannot be combined with a run"),
     ("evaluate --workdir=RUN --config.train.epochs=3", "config.train.epochs: a run is evaluated"),
-    ("evaluate --checkpoint=a --workdir=b", "--checkpoint, --workdir: found both"),
-    ("evaluate --checkpoint=a --proposer=b", "--checkpoint, --proposer: found both"),
-    ("evaluate --workdir=a --candidates=3", "--proposer: missing, but l2rm evaluate needs it"),
-    ("evaluate --workdir=a --proposer=b", "--candidates: missing, but l2rm evaluate needs it"),
+    ("evaluate --checkpoint=a --workdir=b", "--checkpoint cannot be combined with --workdir"),
+    ("evaluate --checkpoint=a --proposer=b", "--checkpoint cannot be combined with --proposer"),
+    ("evaluate --workdir=a --candidates=3", "l2rm evaluate requires --proposer"),
+    ("evaluate --workdir=a --proposer=b", "l2rm evaluate requires --candidates"),
     ("--proposer=a", "--proposer: not a flag of l2rm train, expected l2rm evaluate"),
     ("audit --workdir=RUN --out=a", "no epoch is finished yet"),
     ("evaluate --checkpoint=a --config.model.head=saf", "it is read from the file"),
-    ("import --source=a.csv", "--out: missing, but l2rm import needs it\n  try: l2rm import"),
+    ("import --source=a.csv", "l2rm import requires --out\n  try: l2rm import"),
     ("import --out=a", "--source: missing, expected a table of images and captions"),
-    ("import --out=a --source=b.csv", "--encoder: missing, expected what turns pictures"),
-    ("import --out=a --image_vectors=b.npy", "--image_vectors: found alone"),
+    ("import --out=a --source=b.csv", "--encoder: missing, expected an encoder of pictures"),
+    ("import --out=a --image_vectors=b.npy", "--image_vectors requires --caption_vectors"),
     ("import --out=configs --source=b.csv", "--out: configs exists already"),
     ("import --out=a --source=b.csv --encoder=c --split=1,1,1", "which sum to 1"),
-    ("import --out=a --image_vectors=b --source=c --encoder=d", "expected only one of them"),
+    (
+        "import --out=a --image_vectors=b --source=c --encoder=d",
+        "--encoder=d cannot be combined with",
+    ),
     ("import --out=a --max_rejected=2 --source=b --encoder=c", "--max_rejected: found 2.0"),
     ("import --out=a --image_vectors=b.npy --caption_vectors=c.npy", "b.npy: no such file"),
-    ("--hosts=2 --host=0", "--hosts, --host: need --coordinator"),
+    ("--hosts=2 --host=0", "--hosts and --host require --coordinator"),
     ("check --coordinator=auto", "--coordinator: not a flag of l2rm check"),
     ("--coordinator=auto --hosts=2", "--coordinator=auto cannot be combined with"),
     ("--coordinator=10.0.0.1:8476 --hosts=2", "expected ADDRESS:PORT of host 0 with --hosts"),
@@ -336,7 +339,7 @@ def test_plugins_may_lie_where_the_command_is_run(place, monkeypatch, capsys):
     monkeypatch.chdir(place)
     monkeypatch.setattr(sys, "path", sys.path[:])
     monkeypatch.setattr(sys, "argv", ["l2rm", "--version"])
-    monkeypatch.setattr(main, "handle_ctrl_c", lambda: None)  # that of the tests stays
+    monkeypatch.setattr(main, "handle_ctrl_c", lambda: None)  # keep the handler of the tests
     monkeypatch.setattr(main, "leave_ctrl_c", lambda: None)
     main.run_command()
     assert capsys.readouterr().out == "l2rm_jax 0.2.0\n"
@@ -347,7 +350,7 @@ def test_the_script_l2rm_is_this_command(monkeypatch, capsys):
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     module, _, name = scripts["l2rm"].partition(":")
     entry = importlib.import_module(module)
-    monkeypatch.setattr(entry, "handle_ctrl_c", lambda: None)  # that of the tests stays
+    monkeypatch.setattr(entry, "handle_ctrl_c", lambda: None)  # keep the handler of the tests
     monkeypatch.setattr(main, "run_command", lambda: print("this command"))
     getattr(entry, name)()
     assert capsys.readouterr().out == "this command\n"

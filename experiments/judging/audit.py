@@ -155,7 +155,7 @@ def measure(
         by_it = judge_pairs(pairs, make_detector(config), name=detector, top=top, seed=cell.seed)
         judged_in[f"audit by {detector}"] = by_it, time.perf_counter() - begin
     wrong = stored != own
-    scores = {name: doubt(judgement) for name, (judgement, _) in judged_in.items()}
+    scores = {name: suspicion(judgement) for name, (judgement, _) in judged_in.items()}
     scores |= {"cosine": -found.similarity, "information": -found.information}
     if peers:
         scores["lemon"] = lemon_score(vectors.images, captions, stored, found.similarity)
@@ -178,8 +178,8 @@ def measure(
     ]
 
 
-def doubt(judgement: Judgement) -> Int[np.ndarray, " pairs"]:
-    """Return the order of the pairs as a score, the most doubtful pair highest."""
+def suspicion(judgement: Judgement) -> Int[np.ndarray, " pairs"]:
+    """Return the order of the pairs as a score, the most suspicious pair highest."""
     score = np.empty(len(judgement), int)
     score[judgement.order] = np.arange(len(judgement), 0, -1)
     return score

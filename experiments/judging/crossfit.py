@@ -156,12 +156,12 @@ def measure(
     begin = time.perf_counter()
     judged = judge_train(config, train)
     seconds = time.perf_counter() - begin
-    matched, doubt = train.matched, np.empty(len(train))
-    doubt[judged.order] = np.arange(len(train), 0, -1)
+    matched, suspicion = train.matched, np.empty(len(train))
+    suspicion[judged.order] = np.arange(len(train), 0, -1)
     best = judged.order[::-1][: matched.sum()]
     mixed = 0 < matched.sum() < len(matched)
     return {
-        "auroc": auroc(doubt, ~matched) if mixed else None,
+        "auroc": auroc(suspicion, ~matched) if mixed else None,
         "precision": float(matched[best].mean()),
         "rate": judged.rate.estimate,
         "rate_low": judged.rate.low,

@@ -5,7 +5,7 @@ from l2rm_jax.cli.parse import parse
 
 WORKDIR = Flag("workdir", "DIR", "directory of the run", default="runs/")
 MODES = (
-    Mode("check", "what the data hold", "l2rm check --data=D", (CONFIG, FIELD, DATA), print),
+    Mode("check", "check the data", "l2rm check --data=D", (CONFIG, FIELD, DATA), print),
     Mode("train", "train", "l2rm --config=f30k", (CONFIG, FIELD, DATA, PRETRAINED, WORKDIR), print),
     Mode(
         "rank",

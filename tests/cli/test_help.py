@@ -71,7 +71,7 @@ def test_defaults_stand_in_brackets():
 
 
 def test_version_and_no_question():
-    assert answer(["--version"], MODES) == "l2rm_jax 0.1.0"
+    assert answer(["--version"], MODES) == "l2rm_jax 0.2.0"
     assert answer(["train", "--config.seed=1"], MODES) is None
 
 

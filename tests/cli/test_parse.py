@@ -84,7 +84,7 @@ def test_a_pretrained_directory_sets_the_encoder_that_it_holds(tmp_path):
         assert (model.text_encoder, model.pretrained) == (kind, str(GOLDEN / kind))
     both = f"--data=D --pretrained={GOLDEN / 'clip'} --config.model.text_encoder=bert"
     assert refused(both)[0] == (
-        "--pretrained: clip, but --config.model.text_encoder=bert; expected one of the two"
+        "--pretrained=clip cannot be combined with --config.model.text_encoder=bert"
     )
     (tmp_path / "config.json").write_text('{"model_type": "t5"}')
     with pytest.raises(DataError, match="found 't5', expected bert, clip or siglip"):
@@ -110,11 +110,11 @@ def test_a_run_is_parsed_with_its_own_config(tmp_path):
         ("chek --data=D", "chek: no such mode, expected check, train or rank", "check --data=D"),
         ("--mode=rnk", "rnk: no such mode", "l2rm rank"),
         ("help", "help: no such mode, expected check", "l2rm --help"),
-        ("--workdirs=a", "--workdirs: no such flag, expected one", "--workdir=a"),
+        ("--workdirs=a", "--workdirs: no such flag, expected a flag", "--workdir=a"),
         ("--seed=3", "--seed: no such flag", "--config.seed=3"),
         ("--train.epochs=3", "--train.epochs: no such flag", "--config.train.epochs=3"),
         ("--learning_rate=3", "--learning_rate: no such", "--config.optim.learning_rate=3"),
-        ("rank --zzzz", "--zzzz: no such flag, expected one", "l2rm rank --help"),
+        ("rank --zzzz", "--zzzz: no such flag, expected a flag", "l2rm rank --help"),
         ("--best=3", "--best: not a flag of l2rm train, expected l2rm rank", "l2rm rank --best=3"),
         (
             "rank --config.seed=1",
@@ -137,8 +137,8 @@ def test_a_run_is_parsed_with_its_own_config(tmp_path):
         ),
         ("--config.sed=1", "config.sed: no such field, expected a field", "--config.seed=1"),
         ("--data=D: ", "--data: found 'D:', expected DIR or DIR:SPLIT", None),
-        ("--data=A --config.data.path=B", "--data: A, but --config.data.path=B", None),
-        ("--data=A:b --config.data.test_split=c", "--data: b, but --config.data.test_split", None),
+        ("--data=A --config.data.path=B", "--data=A cannot be combined with", None),
+        ("--data=A:b --config.data.test_split=c", "--data=b cannot be combined with", None),
     ],
 )
 def test_mistakes_name_the_nearest_right_thing(line, message, hint):

@@ -82,7 +82,7 @@ def captions_of(number: int) -> list[str]:
 
 
 def rows_of(names: list[str]) -> list[tuple[str, str]]:
-    """Rows of name and caption, those of an image apart from each other."""
+    """Rows of name and caption, with the rows of an image apart from each other."""
     captions = [captions_of(number) for number in range(len(names))]
     return [
         (name, own[place])

@@ -1,4 +1,4 @@
-"""What is wrong with flags, table or names of pictures is found before an encoder is loaded."""
+"""Wrong flags, tables and names of pictures are reported before an encoder is loaded."""
 
 import sys
 from pathlib import Path

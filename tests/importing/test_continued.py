@@ -99,7 +99,7 @@ def check_kills(tmp_path: Path, source: Path, kills: int, seed: int) -> None:
                 process.stdout.close()
                 break
             after = len(list((tmp_path / "out.partial").rglob("*.npz")))
-            assert after >= before  # what is done stays
+            assert after >= before  # finished parts stay
         else:
             assert process.wait() == 0
         process.stdout.close()

@@ -50,7 +50,7 @@ def check_equation(place: Path, source: Path, rows: list[Row], *, keys: list[str
     Args:
       place: an empty directory.
       source: the source with these rows.
-      rows: what was written, blank lines left out.
+      rows: the written rows, without blank lines.
       keys: what identifies the images, if it is not the names.
     """
     names = [name for name, _ in rows] if keys is None else keys

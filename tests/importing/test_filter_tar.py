@@ -67,8 +67,8 @@ def imported(tmp_path_factory):
     return root
 
 
-def audited(root, data, directory, doubted):
-    """What an audit writes of the pairs, some of which it doubts; returns their numbers."""
+def audited(root, data, directory, suspicious):
+    """Write the files of an audit with some suspicious pairs; return their numbers."""
     if data == "shards":
         columns = read_columns(metadata_files(root / data))
         ids, image, _ = images_of_rows(columns, len(columns["image_path"]))
@@ -77,13 +77,13 @@ def audited(root, data, directory, doubted):
         image = np.load(root / data / "train_pairs.npy")
         ids = read_image_ids(root / data, "train", image[-1] + 1)
         captions = (root / data / "train_caps.txt").read_text().splitlines()
-    rows = np.setdiff1d(np.arange(len(image)), doubted)
+    rows = np.setdiff1d(np.arange(len(image)), suspicious)
     directory.mkdir()
     np.save(directory / "kept.npy", rows)
     (directory / "kept_ids.txt").write_text("".join(f"{ids[image[row]]}\n" for row in rows))
     report = {"inputs": {"name": data, "pairs": len(image)}, "truth": None, "cannot_tell": ""}
     (directory / "report.json").write_text(json.dumps(report))
-    return {int(captions[row].split()[-1]) for row in doubted}
+    return {int(captions[row].split()[-1]) for row in suspicious}
 
 
 def members(path):
@@ -102,12 +102,12 @@ def members_without(path, numbers):
 
 @pytest.mark.parametrize("data", ["shards", "merged", "whole"])
 def test_kept_samples_are_copied_as_they_are(imported, tmp_path, data, capsys):
-    doubted = audited(imported, data, tmp_path / "audit", [0, 3, 5])
+    suspicious = audited(imported, data, tmp_path / "audit", [0, 3, 5])
     flags = [f"--data={imported / data}", f"--audit={tmp_path / 'audit'}", f"--out={tmp_path}/out"]
     main.main(["filter", *flags])
     assert "samples: 16 read = 12 written + 4 left out" in capsys.readouterr().out
     for tar in range(TARS):
-        expected = members_without(imported / f"tars/of/{tar}.tar", {*doubted, DAMAGED})
+        expected = members_without(imported / f"tars/of/{tar}.tar", {*suspicious, DAMAGED})
         assert members(tmp_path / f"out/of/{tar}.tar") == expected
     assert sorted(file.name for file in tmp_path.rglob("*.*") if "out" in file.parts) == [
         f"{tar}.tar" for tar in range(TARS)
@@ -115,9 +115,9 @@ def test_kept_samples_are_copied_as_they_are(imported, tmp_path, data, capsys):
 
 
 def test_an_archive_without_samples_is_not_written_and_a_whole_one_is_the_same(imported, tmp_path):
-    # Rows 4 to 8 are those of the second archive.
-    doubted = audited(imported, "shards", tmp_path / "audit", [1, 4, 5, 6, 7, 8])
-    assert doubted == {2, 6, 7, 9, 10, 11}
+    # Rows 4 to 8 are in the second archive.
+    suspicious = audited(imported, "shards", tmp_path / "audit", [1, 4, 5, 6, 7, 8])
+    assert suspicious == {2, 6, 7, 9, 10, 11}
     counts = filter_samples(imported / "shards", tmp_path / "audit", tmp_path / "out")
     assert counts == {"read": 16, "written": 9, "left_out": 7, "archives": 2}
     of = imported / "tars" / "of"
@@ -164,7 +164,7 @@ def test_a_copy_that_was_stopped_copies_no_archive_twice(imported, tmp_path, mon
 def test_an_audit_of_other_data_and_changed_archives_are_refused(imported, tmp_path):
     audited(imported, "merged", tmp_path / "merged", [0])
     with pytest.raises(
-        DataError, match=r"found an audit of merged, with .* expected one of the 15"
+        DataError, match=r"found an audit of merged, with .* expected an audit of .*, with 15"
     ):
         filter_samples(imported / "shards", tmp_path / "merged", tmp_path / "out")
     audited(imported, "shards", tmp_path / "audit", [0])
@@ -173,7 +173,7 @@ def test_an_audit_of_other_data_and_changed_archives_are_refused(imported, tmp_p
     (tmp_path / "audit/report.json").write_text(json.dumps(report))
     with pytest.raises(DataError, match="mismatched on purpose"):
         filter_samples(imported / "shards", tmp_path / "audit", tmp_path / "out")
-    with pytest.raises(DataError, match=r"no dataset\.json, expected what l2rm import made"):
+    with pytest.raises(DataError, match=r"no dataset\.json, expected data that l2rm import"):
         filter_samples(tmp_path, tmp_path / "merged", tmp_path / "out")
     audited(imported, "shards", tmp_path / "right", [0])
     record = json.loads((imported / "shards/dataset.json").read_text())

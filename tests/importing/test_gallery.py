@@ -78,5 +78,5 @@ def test_vectors_of_captions_need_captions(root):
     for name in ("image_vectors", "caption_vectors"):
         np.save(root / f"{name}.npy", np.ones((1, 4), np.float32))
         vectors[name] = str(root / f"{name}.npy")
-    with pytest.raises(ConfigError, match="--caption_vectors: found with images alone"):
+    with pytest.raises(ConfigError, match="--caption_vectors requires captions"):
         imported(root, source, encoder="", **vectors)

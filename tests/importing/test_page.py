@@ -1,4 +1,4 @@
-"""The commands of the import's page, run in their order, and what a run makes of the result."""
+"""The commands of the import's page, run in their order, and a run on the result."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
 from l2rm_jax import main
-from l2rm_jax.cli import fitting
+from l2rm_jax.cli import config_flags
 from l2rm_jax.cli.parse import parse
 from l2rm_jax.config import flat
 from l2rm_jax.errors import DataError
@@ -107,7 +107,7 @@ def test_a_config_that_fits_is_chosen_and_said(place, caplog):
     with caplog.at_level("INFO", "l2rm_jax"):
         config = parse(["--data=mine"], main.MODES).config
     assert caplog.messages == [
-        "mine: 1 vector of 6 an image, 1 vector a caption: recipes:linear, batches of 8; "
+        "mine: 1 vector of 6 per image, 1 vector per caption: recipes:linear, batches of 8; "
         "--config=NAME chooses otherwise"
     ]
     recipe = flat(load_config("recipes:linear"))
@@ -135,29 +135,29 @@ def test_a_config_that_fits_is_chosen_and_said(place, caplog):
             36,
             {"kind": "vectors", "vectors": 1},
             "vse",
-            "36 vectors of 8 an image, 1 vector a caption",
+            "36 vectors of 8 per image, 1 vector per caption",
         ),
         (
             1,
             {"kind": "vectors", "vectors": 9},
             "saf",
-            "1 vector of 8 an image, 9 vectors a caption",
+            "1 vector of 8 per image, 9 vectors per caption",
         ),
         (
             9,
             {"kind": "tokens", "vectors": 7},
             "saf",
-            "9 vectors of 8 an image, 7 vectors a caption",
+            "9 vectors of 8 per image, 7 vectors per caption",
         ),
-        (1, {"kind": "words"}, "saf", "1 vector of 8 an image, captions of words"),
+        (1, {"kind": "words"}, "saf", "1 vector of 8 per image, captions of words"),
     ],
 )
 def test_the_head_fits_the_captions(regions, captions, head, said):
     images, sizes = {"vectors": regions, "dimensions": 8}, {"train": {"captions": 600}}
     record = {"images": images, "captions": captions, "splits": sizes}
-    fields = fitting.fitting_fields(record)
+    fields = config_flags.fitting_fields(record)
     assert (fields["model.head"], fields["train.batch_size"]) == (head, 64)
-    assert fitting.describe_fit(record, "x", 64).startswith(f"{said}: x, batches of 64; ")
+    assert config_flags.describe_fit(record, "x", 64).startswith(f"{said}: x, batches of 64; ")
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
 from l2rm_jax import main
-from l2rm_jax.cli.fitting import fitting_fields
+from l2rm_jax.cli.config_flags import fitting_fields
 from l2rm_jax.data.encoders import make_encoder as make_torch_encoder
 from l2rm_jax.data.record import read_record
 from l2rm_jax.errors import ConfigError, DataError, L2RMError
@@ -130,7 +130,7 @@ def test_our_encoder_equals_that_of_pytorch(tmp_path):
 
 
 def test_pixels_are_those_of_the_image_processor(tmp_path):
-    """Of CLIP, which cuts a square, and of SigLIP, which does not."""
+    """CLIP's processor cuts a square, SigLIP's does not."""
     from l2rm_jax.data.pictures import prepare_all
     from l2rm_jax.data.pretrained import open_pretrained
     from l2rm_jax.models.pretrained.pixels import to_numbers

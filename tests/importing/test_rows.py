@@ -1,4 +1,4 @@
-"""Broken rows and odd pictures: what is left out and why, and what is converted how."""
+"""Broken rows are left out with a reason, and odd pictures are converted."""
 
 import warnings
 from pathlib import Path

@@ -130,7 +130,7 @@ def test_an_import_that_was_stopped_computes_no_shard_twice(request_of_tars, tmp
     ("changes", "message"),
     [
         ({"source": "tars/00000.tar"}, "is one file, expected several"),
-        ({"split": "1,0,0", "tokens": "patches"}, "found with --split, --tokens"),
+        ({"split": "1,0,0", "tokens": "patches"}, "cannot be combined with --split, --tokens"),
         ({"encoder": "pixels:DIR"}, "expected no encoder of pixels"),
     ],
 )

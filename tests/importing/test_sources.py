@@ -287,7 +287,7 @@ def test_columns_are_found_or_named(root):
     header = ("caption_de", "path", "caption_en")
     rows = [(f"de {name}", name, f"en {name}") for name in NAMES]
     source = write_csv(root / "pairs.csv", rows, header)
-    with pytest.raises(ConfigError, match="none looks like the captions', expected one of those"):
+    with pytest.raises(ConfigError, match="none looks like the captions', expected one of the"):
         imported(root, source)
     out = imported(root, source, caption_columns=("caption_en", "caption_de"))
     assert pairs_by_image(out)[NAMES[3]] == [f"en {NAMES[3]}", f"de {NAMES[3]}"]

@@ -25,9 +25,9 @@ def test_a_warmup_trains_what_cross_fitting_calls_matched():
     np.testing.assert_array_equal(warmup_pairs("loss", dataset), np.arange(PAIRS))
     matched = np.flatnonzero(posterior <= 0.5)
     np.testing.assert_array_equal(warmup_pairs("judgement", dataset), matched)
-    doubted = replace(dataset, posterior=posterior + 0.3)
+    suspicious = replace(dataset, posterior=posterior + 0.3)
     with pytest.raises(DataError, match=r"found no matched pair among 200 .* posterior 0\.600"):
-        warmup_pairs("judgement", doubted)
+        warmup_pairs("judgement", suspicious)
 
 
 def test_streams_hold_every_pair_once_and_follow_the_losses():
@@ -78,7 +78,7 @@ def draw_losses(*parts: tuple[float, float, int]) -> np.ndarray:
     ],
     ids=["easy", "few", "equal", "one", "outlier", "all-high", "one-hump", "reversed", "two"],
 )
-def test_warnings_of_doubtful_splits(losses, names, message):
+def test_warnings_of_unreliable_splits(losses, names, message):
     plan = split_pairs(losses, np.ones(len(losses), bool))
     assert list(plan.warnings) == names
     assert message in " ".join(plan.warnings.values())
