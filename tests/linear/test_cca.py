@@ -72,7 +72,7 @@ def test_components_beyond_the_dimensions_and_constant_sides():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_vectors_far_from_zero_along_one_direction(seed):
-    """What float32 rounds of their squares is more than all their variance, and may be below 0."""
+    """Rounding of float32 squares exceeds all their variance, which may come out below 0."""
     rng = np.random.default_rng(seed)
     images, captions = (1e2 + 1e-4 * rng.standard_normal((2, 24, 512))).astype(np.float32)
     rows = np.arange(24)

@@ -23,7 +23,7 @@ from l2rm_jax.linear.word_features import weighted_counts, word_counts, word_row
 
 
 def smooth_grids(count, side, d, rng):
-    """Grids whose neighbouring cells are alike."""
+    """Grids whose neighbouring cells are similar."""
     cells = rng.standard_normal((count, side + 1, side + 1, d))
     cells = cells[:, 1:, 1:] + cells[:, :-1, 1:] + cells[:, 1:, :-1]
     return cells.reshape(count, side * side, d).astype(np.float32)

@@ -1,4 +1,4 @@
-"""A model of few vectors, by the coordinates of their span, is that of the vectors themselves."""
+"""A model fitted to few vectors equals the model fitted to their coordinates in their span."""
 
 import numpy as np
 import pytest
