@@ -1,7 +1,7 @@
 """Time that solvers of partial transport take to come near the exact optimum.
 
 python -m experiments.bench.exact --csv=FILE
-python -m experiments.bench.exact --rounding --sizes=128,512 --csv=FILE
+python -m experiments.bench.exact --sizes=128,512 --batches=1 --csv=FILE
 
 All solve the same random problems: uniform costs and weights, half of the mass, and `masked` ones
 with a fifth of the pairs forbidden. A plan counts once it is feasible after rounding and its cost

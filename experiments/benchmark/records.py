@@ -1,6 +1,5 @@
 """Rows of finished runs: what `results.csv` holds, one a run."""
 
-import csv
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +10,7 @@ from experiments.benchmark.pool import COST_FILE
 from experiments.benchmark.suite import Cell, Suite
 from experiments.papers.runs import RECALLS, epoch_records, read_log
 from experiments.papers.sweep import result_row
+from experiments.script import read_rows
 from l2rm_jax.errors import DataError
 from l2rm_jax.run.log import EPOCH_KINDS
 from l2rm_jax.run.results import RESULTS_FILE
@@ -74,13 +74,9 @@ def read_records(path: Path) -> list[Record]:
     Raises:
       DataError: it has other columns.
     """
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        rows = list(reader)
-    if tuple(reader.fieldnames or ()) != COLUMNS:
-        raise DataError(f"{path}: columns {reader.fieldnames}, expected {', '.join(COLUMNS)}")
+    rows = read_rows(path)
+    if rows and tuple(rows[0]) != COLUMNS:
+        raise DataError(f"{path}: columns {[*rows[0]]}, expected {', '.join(COLUMNS)}")
     return rows
 
 

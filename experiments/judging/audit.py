@@ -18,6 +18,7 @@ training captions; words are then the second space of captions.
 """
 
 import time
+from functools import partial
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -28,7 +29,7 @@ from jaxtyping import Bool, Float, Int
 
 from experiments.judging.crossfit import calibration_error, load_train, make_config
 from experiments.judging.mismatches import mismatched
-from experiments.script import new_parser, read_rows, start, values_of, write_rows
+from experiments.script import add_rows, new_parser, read_rows, start, values_of, write_rows
 from l2rm_jax.auroc import auroc
 from l2rm_jax.data.vectors import caption_vectors, image_vectors
 from l2rm_jax.judging import Judgement, Pairs, judge_pairs, make_detector
@@ -89,20 +90,14 @@ def main() -> None:
     parser.add_argument("--csv", required=True, type=Path, help="rows, kept and added to")
     parser.add_argument("--summary", type=Path, help="audit nothing, write means over seeds")
     flags = parser.parse_args()
-    rows = read_rows(flags.csv)
     if flags.summary:
-        write_rows(flags.summary, summary(rows))
+        write_rows(flags.summary, summary(read_rows(flags.csv)))
         return
-    done = {tuple(row[name] for name in Cell._fields) for row in rows}
     vectors = load_vectors(flags.path, flags.images)
     grid = product(flags.seed, flags.text, flags.captions, flags.protocol, flags.rate)
-    for seed, text, captions, protocol, rate in grid:
-        cell = Cell(text, captions, protocol, rate, seed)
-        if tuple(map(str, cell)) in done:
-            continue
-        rows += measure(cell, vectors, flags.top, flags.peers, flags.detector)
-        write_rows(flags.csv, rows)
-        print(*rows[-1].values(), flush=True)
+    cells = [Cell(*kind, seed) for seed, *kind in grid]
+    options = vectors, flags.top, flags.peers, flags.detector
+    add_rows(flags.csv, Cell._fields, {cell: partial(measure, cell, *options) for cell in cells})
 
 
 def summary(rows: list[dict[str, str]]) -> list[dict[str, Any]]:
