@@ -88,8 +88,11 @@ def run_cells(cells: Sequence[Cell], out: Path, cores: Sequence[int]) -> list[Fa
                 say(progress_line(cells, out, directories, len(cores)))
                 next_line = time.monotonic() + LINE_SECONDS
             time.sleep(POLL_SECONDS)
-    finally:
-        _stop(running)
+    finally:  # ask the runs to save and stop, and wait for them
+        for each in running:
+            each.process.send_signal(signal.SIGTERM)
+        for each in running:
+            each.process.wait()
     say(progress_line(cells, out, [], len(cores)))
     return failures
 
@@ -128,14 +131,6 @@ def _ended(each: _Running) -> list[Failure] | None:
         {"peak_bytes": usage.ru_maxrss * unit, "commit": commit(), "machine": processor()},
     )
     return []
-
-
-def _stop(running: Sequence[_Running]) -> None:
-    """Ask the runs to save and stop, and wait for them."""
-    for each in running:
-        each.process.send_signal(signal.SIGTERM)
-    for each in running:
-        each.process.wait()
 
 
 def progress_line(cells: Sequence[Cell], out: Path, running: Sequence[Path], at_a_time: int) -> str:

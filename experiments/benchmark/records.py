@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,19 +43,12 @@ def make_record(suite: Suite, cell: Cell, workdir: Path) -> Record:
         "split": suite.rows[cell.row].split,
         "networks": results.get("networks", 1),
         **{f"test_{name}": found[name] for name in RECALLS},
-        **_split_quality(workdir),
     }
+    for record in read_log(workdir, EPOCH_KINDS):  # the last split of the pairs against the truth
+        known |= {name: record[name] for name in SPLIT_QUALITY if name in record}
     if "peak_bytes" in cost:
         known["peak_mb"] = cost["peak_bytes"] / 1e6
     return {name: _text(name, {**found, **known}.get(name, "")) for name in COLUMNS}
-
-
-def _split_quality(workdir: Path) -> Mapping[str, Any]:
-    """Quality of the last split of the pairs against the truth, empty without one."""
-    quality: dict[str, Any] = {}
-    for record in read_log(workdir, EPOCH_KINDS):
-        quality |= {name: record[name] for name in SPLIT_QUALITY if name in record}
-    return quality
 
 
 def _text(name: str, value: Any) -> str:

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from experiments.judging.crossfit import calibration_error, load_train, make_config
+from experiments.judging.crossfit import calibration_error, load_train, make_config, order_score
 from experiments.judging.mismatches import mismatched
 from experiments.script import add_rows, new_parser, read_rows, start, values_of, write_rows
 from l2rm_jax.auroc import auroc
@@ -156,7 +156,7 @@ def measure(
         by_it = judge_pairs(pairs, make_detector(config), name=detector, top=top, seed=cell.seed)
         judged_in[f"audit by {detector}"] = by_it, time.perf_counter() - begin
     wrong = stored != own
-    scores = {name: doubt(judgement) for name, (judgement, _) in judged_in.items()}
+    scores = {name: order_score(judgement) for name, (judgement, _) in judged_in.items()}
     scores |= {"cosine": -found.similarity, "information": -found.information}
     if peers:
         scores["lemon"] = lemon_score(vectors.images, captions, stored, found.similarity)
@@ -177,13 +177,6 @@ def measure(
         }
         for name, score in scores.items()
     ]
-
-
-def doubt(judgement: Judgement) -> Int[np.ndarray, " pairs"]:
-    """Return the order of the pairs as a score, the most doubtful pair highest."""
-    score = np.empty(len(judgement), int)
-    score[judgement.order] = np.arange(len(judgement), 0, -1)
-    return score
 
 
 def ranked(score: Float[np.ndarray, " pairs"], wrong: Bool[np.ndarray, " pairs"]) -> dict[str, Any]:

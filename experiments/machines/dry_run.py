@@ -245,15 +245,12 @@ def _row(config: ConfigDict, machine: Machine, devices: list, shapes: tuple) -> 
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        return f"does not fit: {_first_line(error)}"
+        line = next(line for line in str(error).splitlines() if "RESOURCE_EXHAUSTED" in line)
+        return f"does not fit: {line}"
     given, working, of = (x / 2**30 for x in (compiled.given, compiled.working, machine.memory))
     expected = "" if compiled.step is None else f"{compiled.step * 1e3:.1f}"
     line = f"{given:9.2f}  {working:11.2f}  {of:6.1f}  {compiled.compilation:13.0f}  {expected:>11}"
     return line if given + working <= of else f"{line}  does not fit"
-
-
-def _first_line(error: Exception) -> str:
-    return next(line for line in str(error).splitlines() if "RESOURCE_EXHAUSTED" in line)
 
 
 def estimated_cycles(program: str) -> int:
