@@ -102,7 +102,7 @@ def test_a_result_that_is_damaged_or_of_another_call_is_refused(tmp_path):
     alone = Shared(tmp_path, Share(1, 1))
     [*alone.map(stage, calls())]
     other = Shared(tmp_path, Share(1, 1)).map(stage, [(np.arange(9), 0)])
-    with pytest.raises(DataError, match=r"000/00000000: found the result of another call"):
+    with pytest.raises(DataError, match=r"000/00000000: found the result of a different call"):
         next(other)
     file = tmp_path / "000" / "00000002"
     file.write_bytes(file.read_bytes()[:-5])

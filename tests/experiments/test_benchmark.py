@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 
 from experiments.benchmark import __main__ as benchmark
-from experiments.benchmark import page, pool, progress, records, tables
+from experiments.benchmark import page, pool, records, tables
 from experiments.benchmark.statistics import Mean, mean_of, paired_difference, within_error
 from experiments.benchmark.suite import Cell, Grid, Row, Suite, cells, find_suite, suite_names
 from experiments.pages.results_page import updated
@@ -236,11 +236,11 @@ def test_time_left_is_that_of_runs_of_the_same_kind(tmp_path):
     found = cells(SUITE, None)[:8]  # four rows at two rates
     first, second = found[1], found[5]  # infonce at either rate
     watched = [first, second, found[3]]
-    assert progress.progress_line(watched, tmp_path, [], 2) == "0 of 3 runs done"
+    assert pool.progress_line(watched, tmp_path, [], 2) == "0 of 3 runs done"
     leave_run(first.config.copy_and_resolve_references(), tmp_path / first.name, [1.0] * 5)
     leave_run(second.config.copy_and_resolve_references(), tmp_path / second.name, [1.0], False)
     # 9 seconds for 5 epochs; one of the second run's 5 is done; the third kind takes the mean.
-    line = progress.progress_line(watched, tmp_path, [tmp_path / second.name], 2)
+    line = pool.progress_line(watched, tmp_path, [tmp_path / second.name], 2)
     assert line == f"1 of 3 runs done, about 0:08 left, {second.name} after epoch 1"
 
 
@@ -291,8 +291,6 @@ def test_report(finished, monkeypatch):
     # All rows are equal: the first is the best, the others are within its error.
     assert "| cca | 1 | **500.5 ±0.7** |" in text and "| l2rm | 1 | *500.5 ±0.7* |" in text
     assert "## Test rSum, ahead of infonce, protocol image, head vse" in text
-    html = (finished / "made" / "report.html").read_text()
-    assert html.count("<svg") == 3 and "http://" not in html.replace("http://www.w3.org", "")
 
 
 def test_nothing_to_report(finished, monkeypatch, capsys):

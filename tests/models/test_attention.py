@@ -59,7 +59,7 @@ def test_norms_from_region_products_are_those_of_the_mixtures():
 
 
 def test_only_a_cpu_sums_the_gradient_of_the_words_by_a_product():
-    """On an accelerator that product would take as long as those of the head itself."""
+    """On an accelerator that product would take as long as the head's own products."""
 
     def program(platform: str) -> str:
         def gradient(context, words):

@@ -1,5 +1,4 @@
-"""Chunks of captions: their size and width, what is stored for the backward pass, and the sparse
-gradient."""
+"""Chunks of captions: size, width, arrays stored for the backward pass, and sparse gradient."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -167,7 +166,7 @@ def test_arrays_that_do_not_fit_are_recomputed_with_the_same_gradients(head, mon
 
 
 def stored(jaxpr) -> int:
-    """How many numbers the loops of a program return."""
+    """Count the numbers that the loops of a program return."""
     loops = [eqn for eqn in all_equations(jaxpr.jaxpr) if eqn.primitive.name == "scan"]
     return sum(var.aval.size for eqn in loops for var in eqn.outvars)
 

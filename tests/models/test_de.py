@@ -1,4 +1,4 @@
-"""The encoders of DE: what padding changes, and what the first level counts."""
+"""The encoders of DE: the effect of padding, and the counts of the first level."""
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +37,7 @@ def test_a_sentence_is_the_same_in_any_batch_and_its_words_are_counted():
     )
     whole, alone = encode(tokens, lengths), encode(tokens[:1, :4], lengths[:1])
     np.testing.assert_allclose(whole[:1], alone, atol=1e-6)
-    # The first level has the last rows of the mapping: change the one that counts the word 6.
+    # The first level has the last rows of the mapping: change the row of word 6.
     mapping = variables["params"]["text_encoder"]["levels"]["mapping"]
     row = len(mapping["kernel"]) - VOCABULARY + 6
     mapping["kernel"] = mapping["kernel"].at[row].add(1.0)

@@ -209,7 +209,7 @@ def test_cam_pair_by_pair(matching, direction):
 
 
 def imram_score(v, _, t, __, rounds, smoothing, params):
-    """The public code's loop, round by round; its layers take a query and what it attends to."""
+    """The public code's loop, round by round; its layers take a query and the attended vectors."""
     query, score = t, 0.0
     for _ in range(rounds):
         found = attended(v, query, smoothing).T @ v
@@ -303,7 +303,7 @@ def test_vse_is_one_product():
 
 
 def test_pem_is_the_wasserstein_distance():
-    """Of two Gaussians: |m - m'|^2 + tr(S + S' - 2 (S S')^(1/2)), with diagonal covariances S."""
+    """Equal |m - m'|^2 + tr(S + S' - 2 (S S')^(1/2)) for Gaussians with diagonal covariances S."""
     head = PEM()
     variables = random_variables(head)
     images, texts = CODES

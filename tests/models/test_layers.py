@@ -16,7 +16,7 @@ def test_dropout_keeps_the_mean_and_draws_each_sample_independently():
     out = dropout(0.4, x, True)
     np.testing.assert_allclose(np.unique(out), [0.0, 1 / 0.6], rtol=1e-6)
     assert abs(out.mean() - 1) < 0.02
-    # What is dropped of a sample does not depend on the rest of the batch.
+    # Dropout of a sample does not depend on the rest of the batch.
     np.testing.assert_array_equal(dropout(0.4, x[:7], True), out[:7])
     assert len(np.unique(out, axis=0)) == 400
     assert (dropout(0.4, x, True, seed=1) != out).any()

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2rm_jax.models.products import inner_products, products
+from l2rm_jax.models.sgr import inner_products, products
 
 CASES = {  # the function, the shape of its second factor, and the einsum that it computes
     "products": (products, (2, 3, 5, 7), "icnm,icms->icns"),

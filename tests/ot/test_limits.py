@@ -16,12 +16,12 @@ MODES = ["converged", "fixed", "l2rm"]
 @pytest.mark.slow
 @pytest.mark.parametrize("scale", [1e-8, 1.0, 1e7, 1e8])
 def test_weights_of_one_side_may_be_much_larger(scale):
-    """With rows all alike, columns affect each other through the mass alone."""
+    """With equal rows, columns affect each other through the mass alone."""
     cost = np.tile(np.arange(4.0), (3, 1))
     mass = min(1.0, scale)
     result = partial_sinkhorn(cost, mass, epsilon=0.1, a=np.full(3, scale), b=np.ones(4))
-    # If no row is short of weight, column j keeps e^(10 j) times what it moves, up to a factor that
-    # is the same for all columns.
+    # If no row is short of weight, column j keeps e^(10 j) times its moved mass, up to a factor
+    # that is the same for all columns.
     if scale > 1:
         low, high = -100.0, 100.0
         for _ in range(100):

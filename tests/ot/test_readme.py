@@ -1,4 +1,4 @@
-"""The example of the solver's page runs and prints what the page shows."""
+"""The example of the solver's page runs and prints the output shown there."""
 
 import re
 from pathlib import Path

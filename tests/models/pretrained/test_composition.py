@@ -92,7 +92,7 @@ def test_one_device_and_four_drop_the_same_units(states):
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["ncr", "crcl"])
 def test_every_network_and_every_fresh_start_has_the_pretrained_arrays(method):
-    """Two networks of NCR; CRCL starts anew in the middle of a run. Heads differ."""
+    """Two networks of NCR; CRCL restarts its networks in the middle of a run. Heads differ."""
     cell, arrays = make_cell(config_of(method, "vse")), read_parameters("bert")
     starts = [
         with_pretrained(
@@ -119,7 +119,7 @@ def test_every_network_and_every_fresh_start_has_the_pretrained_arrays(method):
 
 @pytest.mark.slow
 def test_adapters_alone_are_trained_and_begin_as_nothing():
-    """Of the base, the product of two small matrices in each map of attention moves."""
+    """Only the product of two small matrices in each attention map of the base is trained."""
     config = config_of("infonce", "vse", adapter_rank=2, base_dropout=0.0)
     cell, batch = make_cell(config), None
     batch = small_ids(next(batches(cell, MAIN)))

@@ -153,7 +153,7 @@ def test_padding_changes_nothing(kind):
 
 
 def test_remat_keeps_less_memory():
-    """The compiler says how much a gradient needs besides its inputs and outputs."""
+    """The compiler says how much memory a gradient needs in addition to its inputs and outputs."""
     base = read_bases("bert").text
     tokens, lengths = np.ones((64, 32), np.int32), np.full(64, 32, np.int32)
     params = read_parameters("bert")["text_base"]

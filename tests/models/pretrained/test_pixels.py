@@ -71,7 +71,7 @@ def test_a_crop_of_the_whole_is_the_picture_or_its_mirror():
 
 @pytest.mark.parametrize(("kind", "first"), [("clip", 1), ("siglip", 0)])
 def test_patches_that_are_left_out_change_no_other(monkeypatch, kind, first):
-    """Without the layers, each state that is kept is a row of those of the whole picture."""
+    """Without the layers, each kept state equals a row of the whole picture's states."""
     monkeypatch.setattr(vision, "run_blocks", lambda stack, states, mask, **_: states)
     base, params = image_base(kind), {"params": read_parameters(kind)["image_base"]}
     pixels = np.random.default_rng(0).normal(size=(6, 24, 24, 3)).astype(np.float32)
