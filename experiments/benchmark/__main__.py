@@ -11,11 +11,10 @@ config and its settings, but not what tells its rows apart; --set seed=7 or mism
 seed or rate for all runs. The runs that are not finished are trained side by side, one on each
 core, in OUT/SUITE/RUN, which is a work directory like any other. The command continues after any
 stop, skips finished runs, and at the end names the runs that failed. At any time --report
-writes, from the runs that are finished, OUT/SUITE/results.csv with a row for each run, and
-report.md; `python -m experiments.papers.compare OUT/SUITE --figure=FILE` draws their validations by
-epoch. --csv keeps the rows in another file, too, where rows of runs that are not there any more
-stay; a run that has a row there is not trained again, so a large suite may be made bit by bit, in
-several places. --dry_run lists the runs.
+writes, from the runs that are finished, OUT/SUITE/results.csv with a row for each run, report.md,
+and report.html with figures. --csv keeps the rows in another file, too, where rows of runs that are
+not there any more stay; a run that has a row there is not trained again, so a large suite may be
+made bit by bit, in several places. --dry_run lists the runs.
 """
 
 import argparse
@@ -24,9 +23,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.benchmark import page, records
+from experiments.benchmark import page, records, tables
 from experiments.benchmark.pool import run_cells
 from experiments.benchmark.suite import Cell, Suite, cells, find_suite, suite_names
+from experiments.papers.runs import epoch_records
 from experiments.script import add_settings, new_parser, start, values_of, write_rows
 from l2rm_jax import console
 from l2rm_jax.data.files import replace_file
@@ -69,9 +69,7 @@ def main() -> None:
     if rows:
         out.mkdir(parents=True, exist_ok=True)
         write_rows(out / "results.csv", rows, records.COLUMNS)
-        text = page.markdown(flags.suite, rows, len(everything))
-        replace_file(out / "report.md", text.encode())
-        console.say(str(out / "report.md"))
+        write_pages(flags.suite, rows, everything, out)
     else:
         console.say("no run is finished yet")
     if failures:
@@ -117,6 +115,25 @@ def properties(cell: Cell) -> dict[str, str | float | int]:
     config = cell.config
     values = cell.row, config.model.head, config.mismatch.protocol, config.mismatch.rate
     return dict(zip(FILTERS, (*values, config.seed), strict=True))
+
+
+def write_pages(
+    name: str, rows: Sequence[records.Record], everything: Sequence[Cell], out: Path
+) -> None:
+    """Write `report.md` and `report.html`, and say where."""
+    curves: dict[tables.Key, list[list[float]]] = {}
+    for row in rows:
+        validations = epoch_records(out / row["run"])
+        if validations:
+            key = row["row"], row["head"], row["protocol"], row["rate_asked"]
+            curves.setdefault(key, []).append([record["rsum"] for record in validations])
+    texts = {
+        "report.md": page.markdown(name, rows, len(everything)),
+        "report.html": page.html(name, rows, len(everything), curves),
+    }
+    for file, text in texts.items():
+        replace_file(out / file, text.encode())
+        console.say(str(out / file))
 
 
 def _cores() -> list[int]:

@@ -291,6 +291,8 @@ def test_report(finished, monkeypatch):
     # All rows are equal: the first is the best, the others are within its error.
     assert "| cca | 1 | **500.5 ±0.7** |" in text and "| l2rm | 1 | *500.5 ±0.7* |" in text
     assert "## Test rSum, ahead of infonce, protocol image, head vse" in text
+    html = (finished / "made" / "report.html").read_text()
+    assert html.count("<svg") == 3 and "http://" not in html.replace("http://www.w3.org", "")
 
 
 def test_nothing_to_report(finished, monkeypatch, capsys):

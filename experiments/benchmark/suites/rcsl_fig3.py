@@ -1,6 +1,5 @@
-"""RCSL Fig. 3 on the built-in data: four losses.
+"""RCSL Fig. 3 on the built-in data: four losses. The report draws the validations by epoch.
 
-`python -m experiments.papers.compare OUT/rcsl-fig3 --figure=FILE` draws the validations by epoch.
 Captions are permuted one by one, as in NCR's paper, which RCSL follows.
 """
 
