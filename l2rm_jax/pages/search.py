@@ -28,14 +28,12 @@ class PageAlignment(NamedTuple):
     Attributes:
       words: the words, in order.
       weights: weight of each region with each word, >= 0, as `RetrievalModel.alignment` returns it,
-        without padding. The sum over the regions determines the shade of the word.
-      grid: rows and columns, if the regions are a grid over the whole picture, row by row from the
-        top left. None for other regions, which the page lists by number, from 1.
+        without padding. The sum over the regions determines the shade of the word. The page lists
+        regions by number, from 1.
     """
 
     words: Sequence[str]
     weights: Float[np.ndarray, "R L"]
-    grid: tuple[int, int] | None = None
 
 
 class PageHit(NamedTuple):
@@ -83,7 +81,7 @@ def render_page(queries: Sequence[PageQuery], *, title: str, subtitle: str = "")
       title, subtitle: first lines of the page, such as the gallery and the model.
 
     Raises:
-      DataError: there is no query, or an alignment does not fit its words or its grid.
+      DataError: there is no query, or an alignment does not fit its words.
     """
     if not queries:
         raise DataError("the page of a search: found no queries, expected at least one")
@@ -201,13 +199,12 @@ def _stage(
 
 def _words(hit: PageHit) -> str:
     """Render the words as buttons with their regions, which `search.js` shows."""
-    words, weights, grid = hit.alignment
+    words, weights = hit.alignment
     weights = np.asarray(weights, np.float64)
-    regions = grid[0] * grid[1] if grid else len(weights)
-    if weights.shape != (regions, len(words)):
+    if weights.shape != (len(weights), len(words)):
         raise DataError(
             f"alignment of {hit.id!a}: found weights {list(weights.shape)}, expected "
-            f"[{regions}, {len(words)}] for {regions} regions and {len(words)} words"
+            f"[{len(weights)}, {len(words)}] for {len(words)} words"
         )
     if not (np.isfinite(weights).all() and (weights >= 0).all()):
         raise DataError(f"alignment of {hit.id!a}: found negative or infinite weights or NaN")
@@ -222,9 +219,8 @@ def _words(hit: PageHit) -> str:
             zip(words, levels, shares, places.T, strict=True)
         )
     )
-    size = f' data-grid="{grid[0]} {grid[1]}"' if grid else ""
     label = f"words and regions of hit {hit.rank}"
-    return f'<p class="words" role="group" aria-label="{label}" dir="auto"{size}>{buttons}</p>'
+    return f'<p class="words" role="group" aria-label="{label}" dir="auto">{buttons}</p>'
 
 
 def _digits(shares: Iterable[float]) -> str:
