@@ -12,6 +12,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -26,12 +27,12 @@ from l2rm_jax.data.files import check_new, new_file
 from l2rm_jax.errors import DataError
 from l2rm_jax.judging import Judgement
 from l2rm_jax.judging.judgement import KINDS
-from l2rm_jax.pages.gallery_rows import LISTED, listed, rows_needed, taken
-from l2rm_jax.pages.markup import escape_text, policy_hash, read_parts
+from l2rm_jax.pages.markup import content_policy, escape_text, read_parts
 from l2rm_jax.pages.thumbnails import make_thumbnail
 
 SCRIPTS = ("gallery_data.js", "gallery_decisions.js", "gallery_list.js", "gallery_pair.js",
            "gallery.js")  # fmt: skip
+LISTED = 100_000  # most suspicious pairs in a page; browsers can read about ten times as many
 SIDE, QUALITY = 288, 70  # of embedded pictures: about 15 kB each
 ROWS = 65_536  # rows of a column, or texts, converted at once
 PIECE = 3 * 2**18  # bytes of gzip in one script element; a multiple of 3, which base64 takes whole
@@ -89,13 +90,9 @@ def write_gallery(path: str | Path, gallery: Gallery) -> None:
     pairs = len(gallery.judgement)
     gallery, rows = _narrowed(gallery)
     style, script = read_parts(__file__, "gallery.css"), read_parts(__file__, *SCRIPTS)
-    policy = (
-        "default-src 'none'; base-uri 'none'; form-action 'none'; img-src 'self' data: file:; "
-        f"style-src {policy_hash(style)}; script-src {policy_hash(script)}"
-    )
     before, after = read_parts(__file__, "gallery.html").split("$data")
     values = {
-        "policy": policy,
+        "policy": content_policy(style, script, images="'self' data: file:"),
         "style": style,
         "script": script,
         "title": escape_text(gallery.title),
@@ -183,6 +180,60 @@ def _narrowed(gallery: Gallery) -> tuple[Gallery, Int[np.ndarray, " rows"] | Non
         review=np.searchsorted(rows, review),
     )
     return narrowed, rows
+
+
+def listed(judgement: Judgement, review: Int[np.ndarray, " n"], most: int) -> Judgement:
+    """Return the judgement with only the most suspicious pairs and the review in its order."""
+    chosen = np.zeros(len(judgement), bool)
+    chosen[judgement.order[:most]] = True
+    chosen[review] = True
+    return replace(judgement, order=judgement.order[chosen[judgement.order]])
+
+
+def rows_needed(judgement: Judgement) -> Int[np.ndarray, " rows"]:
+    """Return the rows of which the page shows anything, ascending.
+
+    They are the pairs in the order, all captions of their images, the proposed captions, and the
+    first caption of each of the nearest images, shown if a picture cannot be shown.
+    """
+    image, order = judgement.image, judgement.order
+    is_shown = np.zeros(int(image.max()) + 1, bool)
+    is_shown[image[order]] = True
+    needed = is_shown[image]
+    proposals = judgement.proposal[order].ravel()
+    needed[proposals[proposals >= 0]] = True
+    if len(judgement.near):
+        stored, first = np.unique(image, return_index=True)
+        near = np.unique(judgement.near[np.flatnonzero(is_shown)])
+        needed[first[np.isin(stored, near)]] = True
+    return np.flatnonzero(needed)
+
+
+def taken(
+    judgement: Judgement, rows: Int[np.ndarray, " rows"], images: Int[np.ndarray, " images"]
+) -> Judgement:
+    """Restrict the judgement to the given pairs and images, renumbered within these.
+
+    Args:
+      judgement: judgement of all pairs.
+      rows: the pairs, ascending; they include the pairs of the order.
+      images: the images of these pairs, ascending.
+    """
+
+    def place(numbers: np.ndarray, among: np.ndarray) -> np.ndarray:
+        """Return the places of numbers; -1 if missing."""
+        at = np.searchsorted(among, numbers).clip(max=len(among) - 1)
+        return np.where(among[at] == numbers, at, -1)
+
+    columns = ("posterior", "probability", "none_fits", "information", "kind")
+    return replace(
+        judgement,
+        **{name: getattr(judgement, name)[rows] for name in columns},
+        image=place(judgement.image[rows], images),
+        proposal=place(judgement.proposal[rows], rows),
+        order=place(judgement.order, rows),
+        near=place(judgement.near[images], images) if len(judgement.near) else judgement.near,
+    )
 
 
 def _write_about(file: BinaryIO, gallery: Gallery, pairs: int) -> None:

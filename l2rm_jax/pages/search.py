@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from l2rm_jax.data.files import check_new, new_file
 from l2rm_jax.errors import DataError
-from l2rm_jax.pages.markup import escape_text, policy_hash, read_parts
+from l2rm_jax.pages.markup import content_policy, escape_text, read_parts
 from l2rm_jax.pages.thumbnails import Thumbnail, make_thumbnail
 
 LEVELS = 9  # shades of a word, not counting no shade
@@ -88,10 +88,7 @@ def render_page(queries: Sequence[PageQuery], *, title: str, subtitle: str = "")
     thumbnail = cache(make_thumbnail)
     sections = [_query(number, query, thumbnail) for number, query in enumerate(queries, 1)]
     style, script = read_parts(__file__, "search.css"), read_parts(__file__, "search.js")
-    policy = (
-        "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
-        f"style-src {policy_hash(style)}; script-src {policy_hash(script)}"
-    )
+    policy = content_policy(style, script, images="data:")
     aligned = any(hit.alignment for query in queries for hit in query.hits)
     return f"""<!doctype html>
 <html lang="en">
