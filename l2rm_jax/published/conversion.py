@@ -92,22 +92,6 @@ def check_state_dict(weights: Mapping[str, np.ndarray], where: str) -> dict[str,
     return sizes
 
 
-def model_fields(weights: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Head and sizes of the authors' network, as fields of the config's section `model`.
-
-    Args:
-      weights: as in `variables_from_state_dict`.
-    """
-    steps = graph_steps(weights)
-    fields = {
-        "head": "sgr" if steps else "saf",
-        "embed_dim": weights["img_enc.fc.weight"].shape[0],
-        "word_dim": weights["txt_enc.embed.weight"].shape[1],
-        "sim_dim": weights["sim_enc.sim_eval_w.weight"].shape[1],
-    }
-    return {**fields, "sgr_steps": steps} if steps else fields
-
-
 def model_from_state_dict(weights: Mapping[str, np.ndarray], **fields: Any) -> RetrievalModel:
     """Build the model for the authors' parameters; head and sizes are read from their shapes.
 
@@ -115,8 +99,17 @@ def model_from_state_dict(weights: Mapping[str, np.ndarray], **fields: Any) -> R
       weights: as in `variables_from_state_dict`.
       **fields: other fields of the config's section `model` (dropout, chunk, ...).
     """
-    config = default()
-    config.model.update({**model_fields(weights), **fields})
+    config, steps = default(), graph_steps(weights)
+    config.model.update(
+        {
+            "head": "sgr" if steps else "saf",
+            "embed_dim": weights["img_enc.fc.weight"].shape[0],
+            "word_dim": weights["txt_enc.embed.weight"].shape[1],
+            "sim_dim": weights["sim_enc.sim_eval_w.weight"].shape[1],
+            **({"sgr_steps": steps} if steps else {}),
+            **fields,
+        }
+    )
     return make_model(config, vocabulary_size=len(weights["txt_enc.embed.weight"]))
 
 
@@ -158,11 +151,6 @@ def variables_from_state_dict(weights: Mapping[str, np.ndarray]) -> dict:
         params["similarity_head"]["gate_shift"] = norm["bias"].reshape(())
         stats["similarity_head"] = {k: v.reshape(()) for k, v in running.items()}
     return {"params": params, "batch_stats": stats}
-
-
-def cost_from_state_dict(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Convert the authors' `cost_function` weights to the parameters of the learned cost."""
-    return linear_from_state_dict(weights, "fc")
 
 
 def words_from_state_dict(weights: Mapping[str, np.ndarray], gru: str = "txt_enc.cap_rnn") -> dict:
