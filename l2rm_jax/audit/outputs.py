@@ -16,6 +16,7 @@ from l2rm_jax.audit.inputs import Inputs
 from l2rm_jax.audit.review import FITS, WRONG, check_sample
 from l2rm_jax.data.files import new_directory, replace_array, replace_file
 from l2rm_jax.data.stored import SCENES, layout_of
+from l2rm_jax.errors import DataError
 from l2rm_jax.judging import JUDGEMENT_FILE, Judgement, write_judgement
 from l2rm_jax.judging.judgement import KINDS, MATCHED, NEAR_DUPLICATE
 from l2rm_jax.judging.verdict import verdict
@@ -48,7 +49,13 @@ def write_audit(judgement: Judgement, inputs: Inputs, directory: str | Path) -> 
 
     Raises:
       ConfigError: the directory exists already.
+      DataError: the judgement belongs to other pairs.
     """
+    if not np.array_equal(judgement.image, inputs.pair_image):
+        raise DataError(
+            f"judgement: found {len(judgement):,} other pairs, expected the "
+            f"{len(inputs.pair_image):,} pairs of the inputs"
+        )
     with new_directory(Path(directory)) as unfinished:
         settings = Settings(top=judgement.proposal.shape[1], seed=judgement.made.seed)
         write_files(Audit(inputs, judgement, settings), unfinished)

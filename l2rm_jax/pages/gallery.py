@@ -23,8 +23,7 @@ from urllib.parse import quote
 import numpy as np
 from jaxtyping import Float, Int
 
-from l2rm_jax.data.files import check_new, new_file
-from l2rm_jax.errors import DataError
+from l2rm_jax.data.files import new_file
 from l2rm_jax.judging import Judgement
 from l2rm_jax.judging.judgement import KINDS
 from l2rm_jax.pages.markup import content_policy, escape_text, read_parts
@@ -82,12 +81,8 @@ def write_gallery(path: str | Path, gallery: Gallery) -> None:
 
     Raises:
       ConfigError: `path` exists already.
-      DataError: numbers of pairs or images differ, or a row of the review does not exist.
     """
-    path = Path(path)
-    check_new(path, "gallery")
-    _check(gallery)
-    pairs = len(gallery.judgement)
+    path, pairs = Path(path), len(gallery.judgement)
     gallery, rows = _narrowed(gallery)
     style, script = read_parts(__file__, "gallery.css"), read_parts(__file__, *SCRIPTS)
     before, after = read_parts(__file__, "gallery.html").split("$data")
@@ -113,35 +108,6 @@ def write_gallery(path: str | Path, gallery: Gallery) -> None:
             _write_block(file, "files", _lines(_addresses(gallery.pictures, path.parent)))
             _write_pictures(file, gallery)
         file.write(Template(after).substitute(values).encode())
-
-
-def _check(gallery: Gallery) -> None:
-    pairs, images = len(gallery.judgement.image), len(gallery.ids)
-    sizes = {
-        "captions": (len(gallery.captions), pairs),
-        "pairs in order": (len(gallery.judgement.order), pairs),
-        "review weights": (len(gallery.review_weight), len(gallery.review)),
-    }
-    if gallery.pictures is not None:
-        sizes["pictures"] = len(gallery.pictures), images
-    if len(gallery.judgement.near):
-        sizes["rows of near images"] = len(gallery.judgement.near), images
-    problems = [
-        f"gallery: found {found:,} {what}, expected {expected:,}"
-        for what, (found, expected) in sizes.items()
-        if found != expected
-    ]
-    for what, rows, size in (
-        ("image", gallery.judgement.image, images),
-        ("pair of the review", gallery.review, pairs),
-    ):
-        outside = np.asarray(rows)[(np.asarray(rows) < 0) | (np.asarray(rows) >= size)]
-        if len(outside):
-            problems.append(f"gallery: found {what} {outside[0]}, expected 0 to {size - 1}")
-    if not pairs:
-        problems.append("gallery: no pairs, expected at least one")
-    if problems:
-        raise DataError(*problems)
 
 
 def _details(tables: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]]) -> str:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from l2rm_jax.data.files import check_new, new_file
+from l2rm_jax.data.files import new_file
 from l2rm_jax.errors import DataError
 from l2rm_jax.pages.markup import content_policy, escape_text, read_parts
 from l2rm_jax.pages.thumbnails import Thumbnail, make_thumbnail
@@ -125,10 +125,9 @@ def write_page(
       DataError: as `render_page`.
     """
     path = Path(path)
-    check_new(path, "page")
-    page = render_page(queries, title=title, subtitle=subtitle)
     path.parent.mkdir(parents=True, exist_ok=True)
     with new_file(path, "page") as unfinished:
+        page = render_page(queries, title=title, subtitle=subtitle)
         unfinished.write_bytes(page.encode())
 
 
