@@ -139,8 +139,13 @@ def variables_from_state_dict(weights: Mapping[str, np.ndarray]) -> dict:
     params["text_encoder"]["words"] = words_from_state_dict(weights)
     for ours, theirs in _HEAD.items():
         params["similarity_head"][ours] = linear_from_state_dict(weights, theirs)
-    if graph_steps(weights):
-        params["similarity_head"] |= _graph(weights)
+    if steps := graph_steps(weights):
+        layers = {"query": "graph_query_w", "key": "graph_key_w", "update": "sim_graph_w"}
+        for step in range(steps):
+            params["similarity_head"][f"graph_{step}"] = {
+                ours: linear_from_state_dict(weights, f"sim_enc.SGR_module.{step}.{theirs}")
+                for ours, theirs in layers.items()
+            }
         del stats["similarity_head"]
     else:
         params["similarity_head"]["gate"] = linear_from_state_dict(
@@ -226,15 +231,3 @@ def graph_steps(weights: Mapping[str, np.ndarray]) -> int:
         name.startswith("sim_enc.SGR_module.") and name.endswith(".sim_graph_w.weight")
         for name in weights
     )
-
-
-def _graph(weights: Mapping[str, np.ndarray]) -> dict[str, dict]:
-    """Parameters of SGR's graph reasoning steps."""
-    return {
-        f"graph_{i}": {
-            "query": linear_from_state_dict(weights, f"sim_enc.SGR_module.{i}.graph_query_w"),
-            "key": linear_from_state_dict(weights, f"sim_enc.SGR_module.{i}.graph_key_w"),
-            "update": linear_from_state_dict(weights, f"sim_enc.SGR_module.{i}.sim_graph_w"),
-        }
-        for i in range(graph_steps(weights))
-    }
