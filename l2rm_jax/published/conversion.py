@@ -173,11 +173,7 @@ def linear_from_state_dict(weights: Mapping[str, np.ndarray], name: str) -> dict
 
 
 def _shapes(steps: int) -> dict[str, str]:
-    """Axis letters of every parameter of a network.
-
-    Args:
-      steps: graph reasoning steps of SGR; 0 for SAF.
-    """
+    """Axis letters of every parameter of a network with `steps` of SGR's graph; 0 for SAF."""
     linears, norms = dict(_LINEAR_SHAPES), dict(_NORM_SHAPES)
     for step in range(steps):
         for layer in ("graph_query_w", "graph_key_w", "sim_graph_w"):
