@@ -214,7 +214,7 @@ class Scorer:
         count: int,
         done: Callable[[int], None],
     ) -> Float[np.ndarray, " P"]:
-        """Similarities of pairs of rows among `count` captions; `codes` are those of all images."""
+        """Similarities of pairs of rows; `codes` has all images, and there are `count` captions."""
         by_caption = np.argsort(captions, kind="stable")
         starts = np.searchsorted(captions[by_caption], np.arange(count + 1))
         size = PAIR_TILE * self._replicas.local_count
