@@ -146,7 +146,7 @@ def test_chance_is_the_mean_over_random_rankings(images, captions_per_image):
     assert list(chance) == list(drawn[0])
     for key, value in chance.items():
         values = [row[key] for row in drawn]
-        # A sample of few queries has a median that is not exactly that of the distribution.
+        # With few queries, the median of a sample differs slightly from the expected median.
         slack = 1.0 if "median" in key else 1e-9
         assert value == pytest.approx(np.mean(values), abs=slack + 4 * np.std(values) / 17), key
 

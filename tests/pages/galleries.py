@@ -71,6 +71,7 @@ def make_judgement(pairs: int, per_image: int, seed: int = 0) -> Judgement:
         repeated=(),
         placeholders=(),
         cannot_tell="",
+        at_most=float("nan"),
         auroc=0.95,
         ranks=True,
         made=Provenance("linear", "linear", 5, 0, "0" * 16, "0.1.0"),

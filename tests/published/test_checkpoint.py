@@ -1,4 +1,4 @@
-"""Reading published checkpoints: every layout, and files that are damaged, foreign or malicious."""
+"""Read published checkpoints: every layout, and damaged, unrelated or malicious files."""
 
 import os
 from pathlib import Path

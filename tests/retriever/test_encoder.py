@@ -16,7 +16,7 @@ RECORD = {"name": "x", "images": {"model": "x", "weights": "a", "kind": "patches
 
 @pytest.fixture
 def asked(monkeypatch) -> list[tuple]:
-    """What encoders were asked for; their weights are `a`."""
+    """Arguments of every `make_encoder` call; each returned encoder has the weights `a`."""
     calls = []
 
     def make(*call):

@@ -1,4 +1,4 @@
-"""Loaded models: what they encode, score and find."""
+"""Encode, score and search with loaded models."""
 
 import json
 import logging
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow  # three runs are made first
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Of each head: the directory of a run, what evaluation scores, and the test split."""
+    """Map each head to the directory of a run, its test similarities, and the test split."""
     root = tmp_path_factory.mktemp("runs")
     return {head: (root / head, *make_run(root / head, head)) for head in HEADS}
 
@@ -36,7 +36,7 @@ def retrievers(runs):
 
 @pytest.fixture(scope="module")
 def encoded(runs, retrievers):
-    """Of each head: the encoded images and captions of the test split."""
+    """Map each head to the encoded images and captions of the test split."""
     return {
         head: (
             retrievers[head].encode_images(test.images.rows(np.arange(IMAGES))),
