@@ -100,6 +100,27 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         return list(csv.DictReader(file))
 
 
+def add_rows(
+    path: Path, names: Sequence[str], todo: Mapping[tuple, Callable[[], list[dict[str, Any]]]]
+) -> list[dict[str, Any]]:
+    """Add rows to a CSV file, which is written after each measurement, and return all its rows.
+
+    Args:
+      path: the file.
+      names: columns that name a measurement.
+      todo: by the values in these columns, a function that measures and returns the rows. Those
+        that the file holds are not called.
+    """
+    rows = read_rows(path)
+    done = {tuple(row[name] for name in names) for row in rows}
+    for key, measure in todo.items():
+        if tuple(map(str, key)) not in done:
+            rows += measure()
+            write_rows(path, rows)
+            print(*rows[-1].values(), flush=True)
+    return rows
+
+
 def processor() -> str:
     """Return the name of the processor, for which Python says just `x86_64` on Linux."""
     file = Path("/proc/cpuinfo")

@@ -40,7 +40,7 @@ _BROKEN = re.compile(r"[\ufffd\x00-\x1f\x7f-\x9f]")
 
 
 def check(config: Any) -> str:
-    """Read every feature and caption of a run's data set and report what they hold.
+    """Read every feature and caption of a run's data set and summarise them.
 
     Writes nothing and uses no device.
 
@@ -237,7 +237,7 @@ def _describe(
         captions = _describe_vectors(split, scans.captions, data_config.max_words)
     title = (
         f"{split.split}: {images} images of {_describe_sizes(split.images)}, "
-        f"{len(split)} captions, {describe_counts(split.captions_per_image)} an image"
+        f"{len(split)} captions, {describe_counts(split.captions_per_image)} per image"
     )
     dimensions = {}
     if (constant := features.constant_dimensions) is not None:

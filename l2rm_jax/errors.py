@@ -1,4 +1,4 @@
-"""Errors of this library: each message says where, what was found and what was expected."""
+"""Errors of this library: each message names the place, the found and the expected value."""
 
 import contextlib
 import difflib
@@ -49,11 +49,11 @@ class DivergedError(L2RMError, ArithmeticError):
 
 
 class StoppedError(L2RMError, RuntimeError):
-    """A run was asked to stop by a signal; the message says what is saved.
+    """A run was asked to stop by a signal; the message names the saved work.
 
     Attributes:
       signal: number of the signal.
-      place: where it stopped and what is saved, as a part of a sentence; "" if not known yet.
+      place: where it stopped, and the saved work, as a part of a sentence; "" if not known yet.
     """
 
     def __init__(self, message: str, signal: int, place: str = ""):
@@ -118,10 +118,10 @@ def list_problems(messages: Iterable[str]) -> str:
     for message in messages:
         kinds.setdefault(_NUMBER.sub("0", message), []).append(message)
     lines = [f"problems found: {sum(map(len, kinds.values()))}"]
-    for alike in kinds.values():
-        lines += alike[:_SHOWN]
-        if len(alike) > _SHOWN:
-            lines.append(f"... and {len(alike) - _SHOWN} more like the last one")
+    for similar in kinds.values():
+        lines += similar[:_SHOWN]
+        if len(similar) > _SHOWN:
+            lines.append(f"... and {len(similar) - _SHOWN} more like the last one")
     return "\n  ".join(lines)
 
 

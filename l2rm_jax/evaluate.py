@@ -24,9 +24,9 @@ from l2rm_jax.evaluation.two_stage import Shortlist
 from l2rm_jax.evaluation.zero_shot import cosines
 from l2rm_jax.published.checkpoint import read_checkpoint, read_trained_vocabulary, weights_for_data
 from l2rm_jax.published.conversion import model_from_state_dict, variables_from_state_dict
+from l2rm_jax.run.initialise import open_run, read_trained_config
 from l2rm_jax.run.inputs import read_data
 from l2rm_jax.run.memory_hints import scoring_hints
-from l2rm_jax.run.opening import open_run, read_trained_config
 from l2rm_jax.run.results import chance_of, result_rows
 from l2rm_jax.run.run import Run
 from l2rm_jax.run.validate_config import check_fields
@@ -72,7 +72,7 @@ def evaluate_runs(
                 f"{', '.join(_CHANGEABLE)} and evaluation.* can be changed"
             )
     if bool(proposer) != bool(candidates):
-        raise ConfigError("proposer, candidates: found only one of them, expected both or neither")
+        raise ConfigError("proposer requires candidates, and candidates require a proposer")
     first, expected, vectors = proposer or workdirs[0], None, None
     if proposer:
         with _open_trained(proposer, changes) as run:
@@ -150,7 +150,7 @@ def _open_trained(workdir: str | Path, changes: Mapping[str, Any]) -> Iterator[R
 
 
 class _Scoring(NamedTuple):
-    """How to score the test split (all pairs or two stages), and how to rank those scores.
+    """A way to score the test split (all pairs or two stages) and to rank the scores.
 
     Attributes:
       score: maps a scorer, the variables and the test split to scores.
@@ -173,7 +173,7 @@ def _make_shortlist(
 ) -> Shortlist:
     if config.evaluation.dual_softmax:
         raise ConfigError(
-            "evaluation.dual_softmax: needs the scores of all pairs, but --proposer leaves some out"
+            "evaluation.dual_softmax cannot be combined with --proposer, which leaves out pairs"
         )
     protocols = config.evaluation.protocol
     return Shortlist(*vectors, test.caption_image, protocols, [n for n in candidates if n])

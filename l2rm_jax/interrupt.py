@@ -20,7 +20,7 @@ GRACE_SECONDS = 2.0  # for the work to remove its unfinished files, once it is i
 
 
 class _State:
-    """What the handler and the watching thread know of the program.
+    """State that the handler and the watching thread share.
 
     Attributes:
       line: the line to end with.
@@ -38,7 +38,7 @@ class _State:
 def handle_ctrl_c() -> None:
     """From now on, Ctrl-C ends this program; call it before libraries are imported.
 
-    A program that ignores the signal, as a shell starts one in the background, goes on to do so.
+    A program that ignores the signal, as shells start background jobs, keeps ignoring it.
     """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return
@@ -64,7 +64,7 @@ def begin_work(line: str) -> None:
     """From now on, Ctrl-C first raises `KeyboardInterrupt`, so that the work can be cleaned up.
 
     Args:
-      line: what the program ends with; it says what is kept, and what to do next.
+      line: last line of the program, with the kept work and the next command.
     """
     _State.line, _State.is_working = line, True
     # While Python ends, nothing is left to stop; it would hand the signal back to the system, which

@@ -1,7 +1,7 @@
 """Command line: `l2rm [MODE] [--config=NAME] [--config.FIELD=VALUE ...] [mode's flags]`.
 
-The table `MODES` has an entry for each mode; the rest of the file is what these entries call.
-Modes import what they need when they run, so that `l2rm --help` answers at once.
+The table `MODES` has an entry for each mode; the functions of these entries fill the rest of the
+file. Modes import their libraries when they run, so that `l2rm --help` answers at once.
 """
 
 # First of all: the imports below take seconds, and one that Ctrl-C interrupts may abort.
@@ -22,9 +22,8 @@ from ml_collections import ConfigDict
 from l2rm_jax.cli import Command, Flag, Mode
 from l2rm_jax.cli.error_lines import error_lines, interrupted_line
 from l2rm_jax.cli.help import answer, show
-from l2rm_jax.cli.mistakes import missing_flag_error
-from l2rm_jax.cli.mode import CONFIG, DATA, FIELD, PRETRAINED
-from l2rm_jax.cli.place import SHARED_PLACE, shared_place_of
+from l2rm_jax.cli.mistakes import require_flags
+from l2rm_jax.cli.mode import CONFIG, DATA, FIELD, PRETRAINED, SHARED_PLACE
 from l2rm_jax.console import LogLines
 from l2rm_jax.devices.hosts import (
     OUT_OF_MEMORY,
@@ -45,7 +44,7 @@ _log = logging.getLogger(__name__)
 _WORKDIR = Flag(
     "workdir",
     "DIR",
-    "directory of the run: checkpoints, log, results. A run that is there continues",
+    "directory of the run: checkpoints, log, results; continues the run in it",
     default="runs/ and a name from the config",
 )
 _RUNS = Flag("workdir", "DIR", "a run to test; repeat the flag to average several", many=True)
@@ -70,7 +69,7 @@ _PROPOSER = Flag(
 _CANDIDATES = Flag(
     "candidates",
     "N",
-    "how many candidates --proposer proposes for each image and caption; repeat the flag for "
+    "number of candidates per image and caption; requires --proposer; repeat the flag for "
     "several tables; 0 scores all pairs",
     kind=int,
     many=True,
@@ -129,12 +128,11 @@ def _evaluate(command: Command) -> None:
         _refuse_beside(command, "checkpoint", "workdir", "proposer", "candidates")
         rows = evaluate_checkpoints(_checkpoint_config(command), checkpoints)
     else:
-        if not workdirs:
-            raise missing_flag_error("workdir", command.mode)
+        require_flags(command, "workdir")
         if command.config_name is not None:
-            raise ConfigError("--config: found with a run, which is tested with its own config")
-        if bool(proposer) != bool(candidates):
-            raise missing_flag_error("candidates" if proposer else "proposer", command.mode)
+            raise ConfigError("--config cannot be combined with a run, which has its own config")
+        if proposer or candidates:
+            require_flags(command, "proposer", "candidates")
         rows = evaluate_runs(workdirs, command.changes, proposer, candidates)
     if is_primary():
         print(recall_table(rows, command.config.data.test_split))
@@ -144,18 +142,18 @@ def _refuse_beside(command: Command, flag: str, *others: str) -> None:
     """Raise `ConfigError` for a flag beside others that it excludes."""
     for name in others:
         if command[flag] and command[name]:
-            raise ConfigError(f"--{flag}, --{name}: found both, expected only one of them")
+            raise ConfigError(f"--{flag} cannot be combined with --{name}")
 
 
 def _search(command: Command) -> None:
     from l2rm_jax.retriever.commands import search
 
-    for name in ("gallery", "query") if command["zero_shot"] else ("workdir", "gallery", "query"):
-        if not command[name]:
-            raise missing_flag_error(name, command.mode)
+    if not command["zero_shot"]:
+        require_flags(command, "workdir")
+    require_flags(command, "gallery", "query")
     _refuse_beside(command, "zero_shot", "workdir", "proposer")
-    if command["candidates"] is not None and not command["proposer"]:
-        raise missing_flag_error("proposer", command.mode)
+    if command["candidates"] is not None:
+        require_flags(command, "proposer")
     names = ("workdir", "gallery", "query", "top_k", "proposer", "candidates", "html")
     values = {name: command[name] for name in names if command[name] is not None}
     hits = search(values.pop("workdir", None), values.pop("gallery"), values.pop("query"), **values)
@@ -169,11 +167,10 @@ def _search(command: Command) -> None:
 def _audit(command: Command) -> None:
     from l2rm_jax.audit import command as audit
 
-    workdir, out, place = command["workdir"], command["out"], shared_place_of(command)
-    if not out:
-        raise missing_flag_error("out", command.mode)
+    workdir, out, place = command["workdir"], command["out"], command.place
+    require_flags(command, "out")
     if workdir and command.config_name is not None:
-        raise ConfigError("--config: found with a run, which is audited with its own config")
+        raise ConfigError("--config cannot be combined with a run, which has its own config")
     if command.is_built_in and not workdir:
         _log.info("no config, no data: auditing scenes, the built-in data set")
     if workdir:
@@ -188,9 +185,7 @@ def _audit(command: Command) -> None:
 def _embed(command: Command) -> None:
     from l2rm_jax.retriever.commands import embed
 
-    for name in ("workdir", "data", "out"):
-        if not command[name]:
-            raise missing_flag_error(name, command.mode)
+    require_flags(command, "workdir", "data", "out")
     print(embed(command["workdir"], command["data"], command["out"]))
 
 
@@ -209,7 +204,7 @@ MODES = (
     *(IMPORT, WEIGHTS),
     Mode(
         "check",
-        "what the data hold",
+        "describe and check the data",
         "l2rm check --data=D",
         (
             *(CONFIG, FIELD, DATA, PRETRAINED),
@@ -219,12 +214,12 @@ MODES = (
     ),
     Mode(
         "audit",
-        "which pairs are mismatched",
+        "find mismatched pairs",
         "l2rm audit --data=D --out=A",
         (
             *(CONFIG, FIELD, PRETRAINED),
             DATA._replace(value="DIR", meaning="directory of the data"),
-            Flag("workdir", "DIR", "a run whose data are audited, by what it has judged"),
+            Flag("workdir", "DIR", "a run whose data are audited; its own judgement is used"),
             Flag("out", "DIR", "the new directory: report, table, page, scores for training"),
             *SHARED_PLACE,
         ),
@@ -260,13 +255,13 @@ MODES = (
             _USED,
             Flag("gallery", "DIR[:SPLIT]", "the images to search", default="SPLIT test"),
             _ZERO_SHOT._replace(meaning="search the vectors of --gallery as they are, with no run"),
-            Flag("query", "CAPTION", "what to find; repeat the flag for more", many=True),
-            Flag("top_k", "N", "how many images to find for each", kind=int, default="10"),
+            Flag("query", "CAPTION", "a caption to search; repeat the flag for more", many=True),
+            Flag("top_k", "N", "number of images to find per query", kind=int, default="10"),
             Flag("html", "FILE", "also write a page with the pictures, to open in a browser"),
             Flag("json", "", "print JSON instead of a table", kind=bool),
             _PROPOSER,
             _CANDIDATES._replace(
-                meaning="how many candidates --proposer proposes for each query",
+                meaning="number of candidates per query; requires --proposer",
                 many=False,
                 default="100",
             ),
@@ -275,11 +270,11 @@ MODES = (
     ),
     Mode(
         "embed",
-        "vectors for another tool",
+        "write vectors for other tools",
         "l2rm embed --workdir=W --data=D:test --out=E",
         (
             _USED,
-            Flag("data", "DIR[:SPLIT]", "what to encode", default="SPLIT test"),
+            Flag("data", "DIR[:SPLIT]", "the images and captions to encode", default="SPLIT test"),
             Flag("out", "DIR", "the new directory of images.npy, captions.npy and their ids"),
         ),
         _embed,
@@ -321,7 +316,7 @@ def _join_hosts(command: Command) -> None:
     hosts, host = command["hosts"], command["host"]
     if command["coordinator"] is None:
         if hosts is not None or host is not None:
-            raise ConfigError("--hosts, --host: need --coordinator")
+            raise ConfigError("--hosts and --host require --coordinator")
         return
     join_hosts(command["coordinator"], hosts, host)
     if not is_primary():
@@ -344,7 +339,7 @@ def run_command() -> None:
         show(text)
         return
     prepare_process()
-    # Libraries log warnings only; this package also logs what it does.
+    # Libraries log warnings only; this package also logs its progress.
     logging.basicConfig(handlers=[LogLines()], level=logging.WARNING)
     logging.getLogger("l2rm_jax").setLevel(logging.INFO)
     main(words)

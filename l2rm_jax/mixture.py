@@ -219,11 +219,7 @@ def above_threshold(
 
 
 def _checked(losses):
-    """Check losses; return them in float64 with the ends of their range, equal if all losses are.
-
-    Raises:
-        ValueError: if ``losses`` is not a non-empty vector, or holds a value that is not finite.
-    """
+    """Check losses; return them in float64, and the ends of their range (equal if all are)."""
     losses = np.asarray(losses, np.float64)
     if losses.ndim != 1 or not losses.size:
         raise ValueError(f"losses: found shape {losses.shape}, expected a non-empty vector")

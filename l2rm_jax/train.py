@@ -1,6 +1,5 @@
 """The training loop, the same for every method and every head: plan, train, validate, save."""
 
-import contextlib
 import math
 import shlex
 from collections.abc import Callable, Mapping
@@ -10,37 +9,33 @@ from pathlib import Path
 import numpy as np
 from ml_collections import ConfigDict
 
-from l2rm_jax.console import EpochTable, progress_bar, say
-from l2rm_jax.data.loading import save_vocabulary_and_index
+from l2rm_jax.console import EpochTable, progress_bar
 from l2rm_jax.data.pairs import Data
-from l2rm_jax.data.record import keep_record
 from l2rm_jax.data.word_report import report_words
+from l2rm_jax.data.word_vectors import describe_unknown
 from l2rm_jax.devices.hosts import exit_on_host_failure, is_primary, is_single_host
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import CheckpointError, DivergedError, StoppedError
 from l2rm_jax.evaluation.recall import recall_table
-from l2rm_jax.run.config_file import check_workdir, write_config
+from l2rm_jax.run.config_file import check_workdir
 from l2rm_jax.run.detector import open_detector
 from l2rm_jax.run.fold_runs import judged_epoch
-from l2rm_jax.run.health import require_finite
-from l2rm_jax.run.initialise import begin_epoch, start_from_fit, take_fit
-from l2rm_jax.run.inputs import check_values, read_data
-from l2rm_jax.run.judgement import (
-    OpenDetector,
-    Summary,
-    judge_data,
-    judgement_file,
-    uses_judgement,
+from l2rm_jax.run.health import chance_rsum, require_finite
+from l2rm_jax.run.initialise import (
+    begin_epoch,
+    open_run,
+    open_workdir,
+    start_from_fit,
+    take_fit,
 )
-from l2rm_jax.run.lock import lock_workdir
+from l2rm_jax.run.inputs import check_values, read_data
+from l2rm_jax.run.judgement import Summary, judge_data
 from l2rm_jax.run.log import RunLog, require_tensorboard
 from l2rm_jax.run.loss_split import keep_split
 from l2rm_jax.run.metrics import Means
-from l2rm_jax.run.opening import open_run
 from l2rm_jax.run.pretrained import changed_directories, with_judged_vectors
 from l2rm_jax.run.results import chance_of, result_rows, versions, write_results
 from l2rm_jax.run.run import Run
-from l2rm_jax.run.screen import describe, epoch_table
 from l2rm_jax.run.stop_signal import StopSignal
 
 
@@ -87,7 +82,7 @@ def train(
     data = with_judged_vectors(config, data, workdir)
     runs = {"workdir": workdir, "replicas": replicas, "train": train}
     detector = partial(open_detector, config, **runs)
-    judge = partial(_judge, config, workdir, detector)
+    judge = partial(judge_data, config, workdir=workdir, open_detector=detector)
     try:
         with exit_on_host_failure():
             data, judged = judge(data)
@@ -95,15 +90,8 @@ def train(
         raise _stopped(error, error.place, workdir) from None
     with (
         open_run(config, data, workdir, replicas) as run,
-        lock_workdir(workdir) if is_primary() else contextlib.nullcontext(),
+        open_workdir(config, data, workdir) as change,
     ):
-        change = None
-        if is_primary():
-            # Checked again, as another run may have used the directory meanwhile.
-            change = check_workdir(workdir, config)
-            write_config(workdir, config)
-            save_vocabulary_and_index(data, workdir)
-            keep_record(config.data.path, workdir)
         resume_step = run.step if run.restore() else None
         settings = {
             "epochs": run.position["epoch"],
@@ -128,7 +116,7 @@ def train(
                 log.say(f"continuing at {_place(run)}")
                 if is_primary():
                     for original in changed_directories(data.pretrained, config):
-                        log.say(f"{original} has other weights now; the run goes on with its own")
+                        log.say(f"{original} has changed; the run keeps using its own copy")
             try:
                 if resume_step is None and run.method.fit and run.method.plan:
                     log.say("fitting in closed form")
@@ -171,18 +159,29 @@ def train(
     return results
 
 
-def _judge(
-    config: ConfigDict, workdir: str | Path, detector: OpenDetector, data: Data, epoch: int = 0
-) -> tuple[Data, Summary | None]:
-    """Call `judge_data`; before a judgement that has yet to be made, a line says so."""
-    is_missing = not judgement_file(workdir, epoch).exists()
-    if is_primary() and uses_judgement(config) and not config.judgement.path and is_missing:
-        say(f"judging {len(data.train):,} pairs by models that have not seen them")
-    return judge_data(config, data, workdir, detector, epoch)
+def describe(run: Run, replicas: Replicas) -> str:
+    """Describe a run: its data, method, head and mismatch, and its devices; several lines."""
+    config, train, dev = run.config, run.data.train, run.data.dev
+    chance, _ = chance_rsum(len(dev.images), dev.captions_per_image)
+    lines = [
+        f"{config.data.name}: {len(train.images):,} images, {len(train):,} captions; "
+        f"{config.method}, {config.model.head}; "
+        f"dev {len(dev.images):,} images (chance: {chance:.1f})",
+        *run.data.mismatch.sentences(),
+    ]
+    if clipped := np.count_nonzero(train.lengths > config.data.max_words):
+        lines.append(f"{clipped:,} training captions are clipped at {config.data.max_words} words")
+    if run.data.word_vectors is not None:
+        lines.append(describe_unknown(run.data.word_vectors))
+    if run.method.networks > 1:
+        lines.append(f"{run.method.networks} networks, whose similarities are averaged")
+    if len(replicas) > 1:
+        lines.append(f"{len(replicas)} devices on {replicas.share.hosts} host(s)")
+    return "\n".join(lines)
 
 
 def data_warnings(data: Data, judged: Summary | None) -> dict[str, str]:
-    """Reasons to doubt the training data before the first step."""
+    """Collect warnings about the training data before the first step."""
     train = data.train
     words = {}
     if len(data.vocabulary):
@@ -191,7 +190,7 @@ def data_warnings(data: Data, judged: Summary | None) -> dict[str, str]:
 
 
 def _place(run: Run) -> str:
-    """Where the training of a run is: the epoch, from 1, and the number of its finished steps."""
+    """Describe the progress of a run: the epoch, from 1, and the number of its finished steps."""
     epoch, step = run.position["epoch"], run.position.get("step_in_epoch", 0)
     return "the test" if epoch == run.total_epochs else f"epoch {epoch + 1}, step {step}"
 
@@ -203,7 +202,7 @@ def _stopped(error: StoppedError, place: str, workdir: str | Path) -> StoppedErr
 
 
 def _command(workdir: str | Path) -> str:
-    """How a person continues a run."""
+    """Return the shell command that resumes the run."""
     if not is_single_host():
         return "start all hosts again with the same commands"
     return f"l2rm --workdir={shlex.quote(str(workdir))}"
@@ -225,7 +224,13 @@ def _train_epochs(
 
     A stopped epoch continues.
     """
-    total, table, last = run.total_epochs, epoch_table(run), 0
+    total, last = run.total_epochs, 0
+    table = EpochTable(
+        total,
+        splits=run.method.splits,
+        knows_truth=not run.data.train.matched.all(),
+        moves_mass=run.method.moves_mass,
+    )
     for epoch in range(run.position["epoch"], total):
         with stop.interruptible():
             begin_epoch(run, epoch)
@@ -253,7 +258,7 @@ def _train_epochs(
 def _plan_epoch(
     run: Run, log: RunLog, stop: StopSignal, epoch: int, judged: Summary | None
 ) -> None:
-    """Choose the pairs of an epoch; those of one that was stopped are known.
+    """Choose the pairs of an epoch, unless it was stopped and has its plan already.
 
     `judged` sums up the judgement that was made just before it.
     """

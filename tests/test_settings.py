@@ -7,7 +7,8 @@ from pathlib import Path
 import jax
 import pytest
 
-from l2rm_jax.bases import Bases, PieceIds, read_image_base, read_preparation, read_text_base
+from l2rm_jax.bases import Bases, PieceIds, read_image_base, read_text_base
+from l2rm_jax.bases.preparation import read_preparation
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods.optimiser import model_optimiser
 from l2rm_jax.models import REGIONS, make_model

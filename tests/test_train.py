@@ -12,7 +12,7 @@ from experiments.papers.rematching import rematch
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, DataError, DivergedError
 from l2rm_jax.evaluate import evaluate_runs
-from l2rm_jax.run.lock import lock_workdir
+from l2rm_jax.run.config_file import lock_workdir
 from l2rm_jax.train import train
 from tests.run.tiny_runs import one_device, records
 from tests.tiny import tiny_config

@@ -1,7 +1,7 @@
 """Time that solvers of partial transport take to come near the exact optimum.
 
 python -m experiments.bench.exact --csv=FILE
-python -m experiments.bench.exact --rounding --sizes=128,512 --csv=FILE
+python -m experiments.bench.exact --sizes=128,512 --batches=1 --csv=FILE
 
 All solve the same random problems: uniform costs and weights, half of the mass, and `masked` ones
 with a fifth of the pairs forbidden. A plan counts once it is feasible after rounding and its cost
@@ -9,9 +9,8 @@ is within a relative gap of 1e-3 of the optimum, which HiGHS gives. Times are CP
 process, so that other work on the machine counts little. Each solver's entropy is the largest of
 1/100, 1/300, 1/1000, ... of the optimal cost of a unit of mass that suffices, found beforehand for
 ours and given to all; ours starts from larger ones. Peers run until they are there or for `LIMIT`
-seconds. Of a batch, peers and
-HiGHS solve the first two problems, and the time is scaled up. At 2048, HiGHS takes too long: there
-the optimum is ours at a tenth of the entropy.
+seconds. Of a batch, peers and HiGHS solve the first two problems, and the time is scaled up. At
+2048, HiGHS takes too long: there the optimum is ours at a tenth of the entropy.
 """
 
 import time

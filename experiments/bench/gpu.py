@@ -235,14 +235,8 @@ def torch_step(rows: Rows, sizes: SimpleNamespace, device: str, precision: str) 
 
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
-    start = time.perf_counter()
+    first, seconds = seconds_of(once, 8, 8)
     metrics = once()
-    first, seconds = time.perf_counter() - start, []
-    start = time.perf_counter()
-    while len(seconds) < 8 and (len(seconds) < 2 or time.perf_counter() - start < 8):
-        begin = time.perf_counter()
-        metrics = once()
-        seconds.append(time.perf_counter() - begin)
     label = f"torch {sizes.head} {precision}"
     rows.add(f"{label}: first step", first, "s")
     rows.add(f"{label}: step", 1e3 * np.median(seconds), "ms", spread(seconds))
@@ -298,17 +292,12 @@ def solver(rows: Rows, tiny: bool) -> None:
         costs = bench.draw("learned", n, batch)
         for epsilon in (0.01, 0.07):
             for name, make in (("ours", solvers.ours), ("ott-jax", solvers.ott)):
-                label, seconds = f"{name} n {n} batch {batch} epsilon {epsilon}", []
+                label = f"{name} n {n} batch {batch} epsilon {epsilon}"
                 with rows.attempt(label):
-                    run = make(costs, bench.MASS, epsilon, target)
-                    run()
-                    while len(seconds) < 7 and sum(seconds) < 2.0:
-                        start = time.perf_counter()
-                        outcome = run()
-                        seconds.append(time.perf_counter() - start)
-                    is_there = "" if outcome.error <= 1.05 * target else " NOT THERE"
-                    more = f"error {outcome.error:.1e}{is_there} iterations {outcome.iterations}"
-                    rows.add(label, 1e3 * min(seconds), "ms", more)
+                    [found] = bench.bench(costs, epsilon, target, 7, {name: make})
+                    is_there = "" if found["error"] <= 1.05 * target else " NOT THERE"
+                    more = f"error {found['error']:.1e}{is_there} iterations {found['iterations']}"
+                    rows.add(label, 1e3 * found["seconds"], "ms", more)
 
 
 def vectors(rows: Rows, tiny: bool) -> None:

@@ -81,10 +81,10 @@ def draw(kind: str, n: int, batch: int) -> np.ndarray:
     return (costs if batch > 1 else costs[0]).astype(np.float32)
 
 
-def bench(costs, epsilon: float, target: float, repeats: int):
+def bench(costs, epsilon: float, target: float, repeats: int, solvers=None):
     """Yield a result for each solver: seconds of the best run, error reached and iterations."""
     n, batch = costs.shape[-1], len(costs) if costs.ndim == 3 else 1
-    for name, make in {**SOLVERS, **(LOOPS if batch > 1 else {})}.items():
+    for name, make in (solvers or {**SOLVERS, **(LOOPS if batch > 1 else {})}).items():
         if n > SLOW.get(name, n):
             continue
         few = costs[:FEW] if batch > 1 and name in SLOW else costs

@@ -52,8 +52,12 @@ def main() -> None:
     known = flags()
     known.add_argument("--trace", help="write a profile to this directory")
     sizes = known.parse_args()
+    trace = jax.profiler.trace(sizes.trace) if sizes.trace else contextlib.nullcontext()
     with matmul_precision(sizes.precision):
-        seconds = step_seconds(sizes)
+        step = make_step(sizes)
+        step()  # compile outside the profile
+        with trace:
+            seconds = measure(step, sizes.repeats)
     median = float(np.median(seconds))
     results = {"step_s": spread(seconds), "pairs_per_s": sizes.batch / median}
     results["matrix_gflops"] = bench_operations(sizes) / median / 1e9
@@ -85,15 +89,6 @@ def prepare(sizes: argparse.Namespace) -> Prepared:
     return Prepared(
         replicas.map(skip_non_finite(method.step), donate=True), state, batches, replicas
     )
-
-
-def step_seconds(sizes: argparse.Namespace) -> list[float]:
-    """Return the seconds of each timed step."""
-    step = make_step(sizes)
-    trace = jax.profiler.trace(sizes.trace) if sizes.trace else contextlib.nullcontext()
-    step()  # compile outside the profile
-    with trace:
-        return measure(step, sizes.repeats)
 
 
 def make_step(sizes: argparse.Namespace) -> Callable[[], dict]:

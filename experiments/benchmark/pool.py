@@ -4,20 +4,24 @@ A process is the command `l2rm --workdir=DIR`, and prints to `train.log` there. 
 watched, stopped and continued by hand like any other.
 """
 
+import json
 import os
 import platform
 import signal
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.benchmark.progress import progress_line
+import numpy as np
+
 from experiments.benchmark.suite import Cell
+from experiments.papers.runs import epoch_records, total_epochs
 from experiments.script import processor
-from l2rm_jax import console
+from l2rm_jax.console import clock, say
 from l2rm_jax.run.config_file import check_workdir, write_config
 from l2rm_jax.run.results import RESULTS_FILE, write_json
 
@@ -81,12 +85,15 @@ def run_cells(cells: Sequence[Cell], out: Path, cores: Sequence[int]) -> list[Fa
                     failures += ended
             if time.monotonic() >= next_line:
                 directories = [each.workdir for each in running]
-                console.say(progress_line(cells, out, directories, len(cores)))
+                say(progress_line(cells, out, directories, len(cores)))
                 next_line = time.monotonic() + LINE_SECONDS
             time.sleep(POLL_SECONDS)
-    finally:
-        _stop(running)
-    console.say(progress_line(cells, out, [], len(cores)))
+    finally:  # ask the runs to save and stop, and wait for them
+        for each in running:
+            each.process.send_signal(signal.SIGTERM)
+        for each in running:
+            each.process.wait()
+    say(progress_line(cells, out, [], len(cores)))
     return failures
 
 
@@ -126,12 +133,34 @@ def _ended(each: _Running) -> list[Failure] | None:
     return []
 
 
-def _stop(running: Sequence[_Running]) -> None:
-    """Ask the runs to save and stop, and wait for them."""
-    for each in running:
-        each.process.send_signal(signal.SIGTERM)
-    for each in running:
-        each.process.wait()
+def progress_line(cells: Sequence[Cell], out: Path, running: Sequence[Path], at_a_time: int) -> str:
+    """Return one line: runs done, time left once a run has finished, epochs of the running ones.
+
+    A run is expected to take as long as the finished ones of its row and head, scaled by its
+    epochs; if there is none, as long as the mean of all.
+
+    Args:
+      cells: the runs.
+      out: directory of the runs' own directories.
+      running: directories of the running ones.
+      at_a_time: how many train side by side.
+    """
+    records = {path.name: epoch_records(path) for path in running}
+    epochs = {name: done[-1]["epoch"] if done else 0 for name, done in records.items()}
+    rates, waiting = defaultdict(list), []
+    for cell in cells:
+        kind, total = (cell.row, cell.config.model.head), total_epochs(cell.config)
+        results = out / cell.name / RESULTS_FILE
+        if results.exists():
+            rates[kind].append(json.loads(results.read_text())["seconds"] / total)
+        else:
+            waiting.append((kind, max(total - epochs.get(cell.name, 0), 0)))
+    parts = [f"{len(cells) - len(waiting)} of {len(cells)} runs done"]
+    if rates:
+        mean = np.mean([rate for each in rates.values() for rate in each])
+        left = sum(float(np.mean(rates.get(kind, mean))) * count for kind, count in waiting)
+        parts.append(f"about {clock(left / at_a_time)} left")
+    return ", ".join(parts + [f"{name} after epoch {done}" for name, done in epochs.items()])
 
 
 def commit() -> str:

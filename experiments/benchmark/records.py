@@ -1,9 +1,8 @@
 """Rows of finished runs: what `results.csv` holds, one a run."""
 
-import csv
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from experiments.benchmark.pool import COST_FILE
 from experiments.benchmark.suite import Cell, Suite
 from experiments.papers.runs import RECALLS, epoch_records, read_log
 from experiments.papers.sweep import result_row
+from experiments.script import read_rows
 from l2rm_jax.errors import DataError
 from l2rm_jax.run.log import EPOCH_KINDS
 from l2rm_jax.run.results import RESULTS_FILE
@@ -43,19 +43,12 @@ def make_record(suite: Suite, cell: Cell, workdir: Path) -> Record:
         "split": suite.rows[cell.row].split,
         "networks": results.get("networks", 1),
         **{f"test_{name}": found[name] for name in RECALLS},
-        **_split_quality(workdir),
     }
+    for record in read_log(workdir, EPOCH_KINDS):  # the last split of the pairs against the truth
+        known |= {name: record[name] for name in SPLIT_QUALITY if name in record}
     if "peak_bytes" in cost:
         known["peak_mb"] = cost["peak_bytes"] / 1e6
     return {name: _text(name, {**found, **known}.get(name, "")) for name in COLUMNS}
-
-
-def _split_quality(workdir: Path) -> Mapping[str, Any]:
-    """Quality of the last split of the pairs against the truth, empty without one."""
-    quality: dict[str, Any] = {}
-    for record in read_log(workdir, EPOCH_KINDS):
-        quality |= {name: record[name] for name in SPLIT_QUALITY if name in record}
-    return quality
 
 
 def _text(name: str, value: Any) -> str:
@@ -74,13 +67,9 @@ def read_records(path: Path) -> list[Record]:
     Raises:
       DataError: it has other columns.
     """
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        rows = list(reader)
-    if tuple(reader.fieldnames or ()) != COLUMNS:
-        raise DataError(f"{path}: columns {reader.fieldnames}, expected {', '.join(COLUMNS)}")
+    rows = read_rows(path)
+    if rows and tuple(rows[0]) != COLUMNS:
+        raise DataError(f"{path}: columns {[*rows[0]]}, expected {', '.join(COLUMNS)}")
     return rows
 
 

@@ -105,7 +105,8 @@ def cells(suite: Suite, path: Path | None, pretrained: Path | None = None) -> li
     """
     _check_flag("path", path, suite.needs_path, "DIR, the data")
     _check_flag("pretrained", pretrained, suite.needs_pretrained, "DIR, the pretrained encoder")
-    made = (cell for seed in _seeds(suite) for cell in _seed_cells(suite, seed, path, pretrained))
+    seeds = sorted({seed for grid in suite.grids for seed in grid.seeds})
+    made = (cell for seed in seeds for cell in _seed_cells(suite, seed, path, pretrained))
     return list({cell.name: cell for cell in made}.values())
 
 
@@ -114,10 +115,6 @@ def _check_flag(name: str, value: Path | None, is_needed: bool, meaning: str) ->
         found = f"--{name}={value}" if value else f"no --{name}"
         expected = f"--{name}={meaning}" if is_needed else "none: the suite needs none"
         raise ConfigError(f"{found}, expected {expected}")
-
-
-def _seeds(suite: Suite) -> list[int]:
-    return sorted({seed for grid in suite.grids for seed in grid.seeds})
 
 
 def _seed_cells(suite: Suite, seed: int, *directories: Path | None) -> Iterator[Cell]:

@@ -70,7 +70,10 @@ def recall_tables(records: Sequence[Record]) -> list[Table]:
     """
     tables, groups = [], _groups(records)
     shown = [([protocol], head) for protocol, head in groups]
-    shown += [(each, head) for head, each in _by_head(groups).items() if len(each) > 1]
+    by_head: dict[str, list[str]] = {}
+    for protocol, head in groups:
+        by_head.setdefault(head, []).append(protocol)
+    shown += [(each, head) for head, each in by_head.items() if len(each) > 1]
     for measure, title in MEASURES.items():
         values = by_cell(records, measure)
         means = {key: mean_of([*each.values()]) for key, each in values.items()}
@@ -194,14 +197,6 @@ def _groups(records: Sequence[Record]) -> list[tuple[str, str]]:
     found = dict.fromkeys((record["protocol"], record["head"]) for record in records)
     deep = {protocol for protocol, head in found if head != LINEAR}
     return [group for group in found if group[1] != LINEAR or group[0] not in deep]
-
-
-def _by_head(groups: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
-    """The protocols of each head."""
-    found: dict[str, list[str]] = {}
-    for protocol, head in groups:
-        found.setdefault(head, []).append(protocol)
-    return found
 
 
 def _rate_table(

@@ -18,6 +18,7 @@ training captions; words are then the second space of captions.
 """
 
 import time
+from functools import partial
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -26,13 +27,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from experiments.judging.audit_peers import cleanlab_score, lemon_score
-from experiments.judging.crossfit import calibration_error, load_train, make_config
+from experiments.judging.crossfit import calibration_error, load_train, make_config, order_score
 from experiments.judging.mismatches import mismatched
-from experiments.script import new_parser, read_rows, start, values_of, write_rows
+from experiments.script import add_rows, new_parser, read_rows, start, values_of, write_rows
 from l2rm_jax.auroc import auroc
 from l2rm_jax.data.vectors import caption_vectors, image_vectors
 from l2rm_jax.judging import Judgement, Pairs, judge_pairs, make_detector
+from l2rm_jax.linear.rows import unit_rows
 from l2rm_jax.run.config_file import load_config, with_changes
 
 PLUGINS = "tests.plugins"
@@ -40,6 +41,12 @@ FOUND = 0.9
 SUMMARY_OF = "text", "captions", "protocol", "asked"
 BESIDE = "cosine", "lemon", "cleanlab"
 AVERAGED = "average_precision", "false_positives", "rate", "ece"
+# Settings of the scores of other tools.
+NEIGHBOURS = 30
+BETA = GAMMA = 5.0  # the fixed settings of LEMoN's authors
+TAU_NEAR, TAU_MATCH = 0.1, 5.0
+CLUSTERS, FOLDS = 30, 5
+_BLOCK = 512
 
 
 class Vectors(NamedTuple):
@@ -83,20 +90,14 @@ def main() -> None:
     parser.add_argument("--csv", required=True, type=Path, help="rows, kept and added to")
     parser.add_argument("--summary", type=Path, help="audit nothing, write means over seeds")
     flags = parser.parse_args()
-    rows = read_rows(flags.csv)
     if flags.summary:
-        write_rows(flags.summary, summary(rows))
+        write_rows(flags.summary, summary(read_rows(flags.csv)))
         return
-    done = {tuple(row[name] for name in Cell._fields) for row in rows}
     vectors = load_vectors(flags.path, flags.images)
     grid = product(flags.seed, flags.text, flags.captions, flags.protocol, flags.rate)
-    for seed, text, captions, protocol, rate in grid:
-        cell = Cell(text, captions, protocol, rate, seed)
-        if tuple(map(str, cell)) in done:
-            continue
-        rows += measure(cell, vectors, flags.top, flags.peers, flags.detector)
-        write_rows(flags.csv, rows)
-        print(*rows[-1].values(), flush=True)
+    cells = [Cell(*kind, seed) for seed, *kind in grid]
+    options = vectors, flags.top, flags.peers, flags.detector
+    add_rows(flags.csv, Cell._fields, {cell: partial(measure, cell, *options) for cell in cells})
 
 
 def summary(rows: list[dict[str, str]]) -> list[dict[str, Any]]:
@@ -155,7 +156,7 @@ def measure(
         by_it = judge_pairs(pairs, make_detector(config), name=detector, top=top, seed=cell.seed)
         judged_in[f"audit by {detector}"] = by_it, time.perf_counter() - begin
     wrong = stored != own
-    scores = {name: doubt(judgement) for name, (judgement, _) in judged_in.items()}
+    scores = {name: order_score(judgement) for name, (judgement, _) in judged_in.items()}
     scores |= {"cosine": -found.similarity, "information": -found.information}
     if peers:
         scores["lemon"] = lemon_score(vectors.images, captions, stored, found.similarity)
@@ -176,13 +177,6 @@ def measure(
         }
         for name, score in scores.items()
     ]
-
-
-def doubt(judgement: Judgement) -> Int[np.ndarray, " pairs"]:
-    """Return the order of the pairs as a score, the most doubtful pair highest."""
-    score = np.empty(len(judgement), int)
-    score[judgement.order] = np.arange(len(judgement), 0, -1)
-    return score
 
 
 def ranked(score: Float[np.ndarray, " pairs"], wrong: Bool[np.ndarray, " pairs"]) -> dict[str, Any]:
@@ -242,6 +236,66 @@ def proposed(
         "proposal_first": _number(right.mean()),
         "proposal_quarter": _number(right[surest].mean()),
     }
+
+
+def lemon_score(
+    images: Float[np.ndarray, "images di"],
+    captions: Float[np.ndarray, "pairs dc"],
+    pair_image: Int[np.ndarray, " pairs"],
+    similarity: Float[np.ndarray, " pairs"],
+) -> Float[np.ndarray, " pairs"]:
+    """Return LEMoN's score with its fixed settings; the higher, the worse the pair.
+
+    The distance of a pair, plus the mean distance of its caption to the captions of near images,
+    plus the distance of its image to the images of near captions. Neighbours count the less, the
+    farther they are and the worse they are matched themselves.
+
+    References:
+        Zhang et al., LEMoN: Label Error Detection using Multimodal Neighbors, ICML 2025.
+    """
+    images, captions = unit_rows(images)[pair_image], unit_rows(captions)
+    distance = 1 - np.asarray(similarity)
+    near_images, near_captions = np.empty((2, len(captions)))
+    for first in range(0, len(captions), _BLOCK):
+        rows = np.arange(first, min(first + _BLOCK, len(captions)))
+        by_image, by_caption = 1 - images[rows] @ images.T, 1 - captions[rows] @ captions.T
+        near_images[rows] = _mean_of_near(rows, by_image, by_caption, distance)
+        near_captions[rows] = _mean_of_near(rows, by_caption, by_image, distance)
+    return distance + BETA * near_images + GAMMA * near_captions
+
+
+def _mean_of_near(rows, near, other, distance) -> Float[np.ndarray, " n"]:
+    near = near.copy()
+    near[np.arange(len(rows)), rows] = np.inf
+    at = np.argpartition(near, NEIGHBOURS, axis=1)[:, :NEIGHBOURS]
+    far = np.take_along_axis(near, at, axis=1)
+    weight = np.exp(-TAU_NEAR * far) * np.exp(-TAU_MATCH * distance[at])
+    return (weight * np.take_along_axis(other, at, axis=1)).mean(axis=1)
+
+
+def cleanlab_score(
+    images: Float[np.ndarray, "images di"],
+    captions: Float[np.ndarray, "pairs dc"],
+    pair_image: Int[np.ndarray, " pairs"],
+    seed: int = 0,
+) -> Float[np.ndarray, " pairs"]:
+    """Return one less cleanlab's self-confidence, with clusters of captions as classes.
+
+    A logistic regression from the image to the cluster gives the probabilities, out of fold by
+    image.
+    """
+    from cleanlab.rank import get_self_confidence_for_each_label
+    from sklearn.cluster import KMeans
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GroupKFold
+
+    cluster = KMeans(CLUSTERS, n_init=1, random_state=seed).fit_predict(unit_rows(captions))
+    features = unit_rows(images)[pair_image]
+    probability = np.zeros((len(captions), CLUSTERS))
+    for train, test in GroupKFold(FOLDS).split(features, cluster, pair_image):
+        model = LogisticRegression(max_iter=300).fit(features[train], cluster[train])
+        probability[np.ix_(test, model.classes_)] = model.predict_proba(features[test])
+    return 1 - get_self_confidence_for_each_label(cluster, probability)
 
 
 def _number(value: float) -> str:

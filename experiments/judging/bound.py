@@ -9,6 +9,7 @@ command continues where it stopped. --summary has a row for each protocol: the s
 interval of the rate, and whose bounds, hold the truth, and means. Without --path it audits nothing.
 """
 
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +18,7 @@ import numpy as np
 
 from experiments.judging.audit import Vectors, load_vectors
 from experiments.judging.mismatches import mismatched
-from experiments.script import new_parser, read_rows, start, write_rows
+from experiments.script import add_rows, new_parser, start, write_rows
 from l2rm_jax.judging import Judgement, Pairs, judge_pairs
 
 PROTOCOLS = "image", "caption", "noun", "hard"
@@ -44,22 +45,11 @@ def main() -> None:
     parser.add_argument("--csv", required=True, type=Path, help="rows, kept and added to")
     parser.add_argument("--summary", type=Path, help="also a row for each protocol")
     flags = parser.parse_args()
-    rows = read_rows(flags.csv)
-    if flags.path:
-        audit(flags.path, flags.csv, rows)
+    vectors = load_vectors(flags.path, 0) if flags.path else None
+    todo = {cell: partial(measure, cell, vectors) for cell in cells()} if vectors else {}
+    rows = add_rows(flags.csv, Cell._fields, todo)
     if flags.summary:
         write_rows(flags.summary, summary(rows))
-
-
-def audit(path: Path, csv: Path, rows: list[dict[str, object]]) -> None:
-    """Add the audits that are not among the rows yet."""
-    done = {tuple(str(row[name]) for name in Cell._fields) for row in rows}
-    vectors = load_vectors(path, 0)
-    for cell in cells():
-        if tuple(map(str, cell)) not in done:
-            rows.append(measure(cell, vectors))
-            write_rows(csv, rows)
-            print(*rows[-1].values(), flush=True)
 
 
 def cells() -> list[Cell]:
@@ -75,8 +65,8 @@ def cells() -> list[Cell]:
     return clean + swapped
 
 
-def measure(cell: Cell, vectors: Vectors) -> dict[str, object]:
-    """Audit one cell; return its row."""
+def measure(cell: Cell, vectors: Vectors) -> list[dict[str, object]]:
+    """Audit one cell; return its only row."""
     first = cell.seed * cell.images
     rows = np.arange(5 * first, 5 * (first + cell.images), 5 // cell.captions)
     own, captions = vectors.caption_image[rows] - first, vectors.captions["minilm"][rows]
@@ -85,7 +75,7 @@ def measure(cell: Cell, vectors: Vectors) -> dict[str, object]:
     stored = mismatched(protocol, cell.asked, cell.seed, own, captions, texts)
     images, words = vectors.images[first : first + cell.images], vectors.captions["tfidf"][rows]
     found = judge_pairs(Pairs(images, captions, stored, words), seed=cell.seed)
-    return cell._asdict() | bounds(found, float(np.mean(stored != own)))
+    return [cell._asdict() | bounds(found, float(np.mean(stored != own)))]
 
 
 def bounds(found: Judgement, true: float) -> dict[str, object]:

@@ -8,13 +8,15 @@ each, at several rates. Each set is judged by linear models. --csv keeps the set
 the command continues where it stopped. The last lines say how many intervals hold the truth.
 """
 
+from collections.abc import Callable
+from functools import partial
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 
 from experiments.judging.crossfit import load_train, make_config
-from experiments.script import new_parser, read_rows, write_rows
+from experiments.script import add_rows, new_parser
 from l2rm_jax.judging import Pairs, judge_pairs
 from l2rm_jax.run.judged_pairs import judged_pairs
 
@@ -37,22 +39,21 @@ def main() -> None:
     parser.add_argument("--path", type=Path, help="directory of Flickr8k")
     parser.add_argument("--csv", required=True, type=Path, help="rows, kept and added to")
     flags = parser.parse_args()
-    todo = {str(number): (gaussian, number) for number in range(flags.sets)}
+    kinds = {str(number): (gaussian, number) for number in range(flags.sets)}
     for images, swapped in product(SIZES, SWAPPED) if flags.path else ():
         name = "-".join(map(str, (FLICKR8K, images, *swapped)))
-        todo[name] = photographs, flags.path, images, *swapped
-    rows = read_rows(flags.csv)
-    done = {row["set"] for row in rows}
-    for name, (make, *kind) in todo.items():
-        if name not in done:
-            rows.append({"set": name, **make(*kind)})
-            write_rows(flags.csv, rows)
-            print(*rows[-1].values(), flush=True)
+        kinds[name] = photographs, flags.path, images, *swapped
+    todo = {(name,): partial(named_row, name, *kind) for name, kind in kinds.items()}
+    rows = add_rows(flags.csv, ("set",), todo)
     for of in ("Gaussian", FLICKR8K):
         here = [row for row in rows if row["set"].startswith(FLICKR8K) == (of == FLICKR8K)]
         told = [row for row in here if str(row["told"]) == "True"]
         held = sum(str(row["held"]) == "True" for row in told)
         print(f"{of}: {len(told)} of {len(here)} sets are told; {held} of these hold the truth")
+
+
+def named_row(name: str, make: Callable[..., Row], *kind: object) -> list[Row]:
+    return [{"set": name, **make(*kind)}]
 
 
 def gaussian(number: int) -> Row:

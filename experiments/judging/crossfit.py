@@ -156,12 +156,11 @@ def measure(
     begin = time.perf_counter()
     judged = judge_train(config, train)
     seconds = time.perf_counter() - begin
-    matched, doubt = train.matched, np.empty(len(train))
-    doubt[judged.order] = np.arange(len(train), 0, -1)
+    matched = train.matched
     best = judged.order[::-1][: matched.sum()]
     mixed = 0 < matched.sum() < len(matched)
     return {
-        "auroc": auroc(doubt, ~matched) if mixed else None,
+        "auroc": auroc(order_score(judged), ~matched) if mixed else None,
         "precision": float(matched[best].mean()),
         "rate": judged.rate.estimate,
         "rate_low": judged.rate.low,
@@ -169,6 +168,13 @@ def measure(
         "ece": calibration_error(judged.posterior, ~matched),
         "seconds": seconds,
     }
+
+
+def order_score(judged: Judgement) -> Float[np.ndarray, " pairs"]:
+    """Return the order of the pairs as a score, the most suspicious pair highest."""
+    score = np.empty(len(judged))
+    score[judged.order] = np.arange(len(judged), 0, -1)
+    return score
 
 
 def calibration_error(

@@ -17,9 +17,11 @@ products are those of cuBLAS, because other kernels would have to be tried on a 
 
 import argparse
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
@@ -29,15 +31,44 @@ from jax.experimental import topologies
 from ml_collections import ConfigDict
 
 from experiments.bench.step import step_inputs
-from experiments.machines.hlo import estimated_cycles
-from experiments.machines.known import MACHINES, Machine
-from experiments.papers.sweep import load_config, with_changes
 from experiments.script import add_settings, new_parser, start, values_of
 from l2rm_jax.devices.parallel import Replicas, matmul_precision
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods.base import skip_non_finite
+from l2rm_jax.run.config_file import load_config, with_changes
 
 CONFIG = Path(__file__).parents[2] / "configs" / "coco.py"
+
+
+class Machine(NamedTuple):
+    """A number of accelerators of one kind."""
+
+    platform: str
+    kind: str  # part of the name that JAX gives the device
+    devices: int  # how many, unless told otherwise
+    memory: float  # bytes that a program may use
+    clock: float | None = None  # cycles per second; None if the compiler estimates no cycles
+
+
+# Sources: cloud.google.com/tpu/docs/v5e and NVIDIA's data sheet of the H200.
+# Memory: the TPU compiler leaves 15.75 of 16 GiB to a program; JAX takes 3/4 of a GPU's memory.
+# Clock: the peak of a v5e, 197 TFLOP/s, divided by the operations of its four 128 x 128 units in
+# one cycle.
+MACHINES = {
+    "v5e": Machine(
+        platform="tpu",
+        kind="TPU v5 lite",
+        devices=256,
+        memory=15.75 * 2**30,
+        clock=197e12 / (4 * 128 * 128 * 2),
+    ),
+    "h200": Machine(
+        platform="gpu",
+        kind="H200",
+        devices=8,
+        memory=0.75 * 141e9,
+    ),
+}
 # H200: NVIDIA's data sheet and CUDA's limits for Hopper, in the format that XLA reads.
 HOPPER = """
 gpu_device_info {{
@@ -55,6 +86,7 @@ runtime_version {{ major: 13 minor: 0 }}
 dnn_version_info {{ major: 9 minor: 12 }}
 device_description_str: "NVIDIA {kind}"
 """
+NAME = r"%([^ ,)}]+)"  # of an operation in the text of a program
 # Without a GPU the compiler cannot time Triton's kernels, and the one it takes may not compile.
 GPU_OPTIONS = {"xla_gpu_enable_triton_gemm": False}
 
@@ -213,15 +245,76 @@ def _row(config: ConfigDict, machine: Machine, devices: list, shapes: tuple) -> 
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        return f"does not fit: {_first_line(error)}"
+        line = next(line for line in str(error).splitlines() if "RESOURCE_EXHAUSTED" in line)
+        return f"does not fit: {line}"
     given, working, of = (x / 2**30 for x in (compiled.given, compiled.working, machine.memory))
     expected = "" if compiled.step is None else f"{compiled.step * 1e3:.1f}"
     line = f"{given:9.2f}  {working:11.2f}  {of:6.1f}  {compiled.compilation:13.0f}  {expected:>11}"
     return line if given + working <= of else f"{line}  does not fit"
 
 
-def _first_line(error: Exception) -> str:
-    return next(line for line in str(error).splitlines() if "RESOURCE_EXHAUSTED" in line)
+def estimated_cycles(program: str) -> int:
+    """Return the cycles that the compiler expects of a program, without communication.
+
+    A loop counts as often as it runs, and of several branches the longest counts. A loop whose end
+    depends on the data counts once: transport, and the gradients of hardest negatives.
+
+    Args:
+      program: the text of an optimised program, `Compiled.as_text()`.
+
+    Raises:
+      ValueError: the program holds no estimates because it was not compiled for a TPU.
+    """
+    bodies, entry = _computations(program)
+
+    @cache
+    def body_cycles(name: str) -> int:
+        return sum(map(operation_cycles, bodies[name]))
+
+    def operation_cycles(line: str) -> int:
+        if " while(" in line:
+            condition, body = (_called(line, part)[0] for part in ("condition", "body"))
+            return _trip_count(bodies[condition]) * body_cycles(body)
+        if " conditional(" in line:
+            parts = "branch_computations", "true_computation", "false_computation"
+            return max(body_cycles(name) for part in parts for name in _called(line, part))
+        if " call(" in line:
+            return body_cycles(*_called(line, "to_apply"))
+        estimate = re.search(r'"estimated_cycles":"(\d+)"', line)
+        return int(estimate[1]) if estimate else 0
+
+    cycles = body_cycles(entry)
+    if not cycles:
+        raise ValueError("no estimates in the program, expected one that was compiled for a TPU")
+    return cycles
+
+
+def _computations(program: str) -> tuple[dict[str, list[str]], str]:
+    """Return the lines of each computation's operations, and the name of the entry computation."""
+    bodies, entry = {}, ""
+    for line in program.splitlines():
+        start = re.match(rf"(ENTRY )?{NAME} .*{{$", line)
+        if start:
+            operations = bodies[start[2]] = []
+            entry = start[2] if start[1] else entry
+        elif re.match(r"  (ROOT )?%", line):
+            operations.append(line)
+    return bodies, entry
+
+
+def _called(line: str, part: str) -> list[str]:
+    """Return the computations that an operation calls as `part`, such as "body"."""
+    called = re.search(rf"[ ,]{part}=(\{{[^}}]*\}}|{NAME})", line)
+    return re.findall(NAME, called[1]) if called else []
+
+
+def _trip_count(condition: list[str]) -> int:
+    """Return how often a loop runs that counts to a constant; 1 for any other loop."""
+    *before, last = condition
+    limits = [re.search(r" s32\[\][^ ]* constant\((\d+)\)", line) for line in before]
+    counts = [int(limit[1]) for limit in limits if limit]
+    is_counted = " compare(" in last and "direction=LT" in last and len(counts) == 1
+    return counts[0] if is_counted else 1
 
 
 if __name__ == "__main__":

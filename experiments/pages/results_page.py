@@ -20,7 +20,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.script import new_parser
+from experiments.script import new_parser, start
 from l2rm_jax.errors import DataError
 
 ROOT = Path(__file__).parents[2]
@@ -127,7 +127,4 @@ def _all_numbers(cells: Sequence[str]) -> bool:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except DataError as error:
-        sys.exit(f"error: {error}")
+    start(main, prepare=False)

@@ -26,8 +26,8 @@ from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.models import make_model
 from l2rm_jax.run.config_file import read_config
+from l2rm_jax.run.initialise import open_run
 from l2rm_jax.run.inputs import read_data
-from l2rm_jax.run.opening import open_run
 
 
 def main() -> None:

@@ -1,12 +1,14 @@
 """Pictures of mismatched pairs with their stored and their rematched captions (L2RM Fig. 5).
 
 python -m experiments.papers.plot_rematched runs/scenes/l2rm-saf-image0.6-seed0 --out=figures
+python -m experiments.papers.plot_rematched runs/scenes --out=figures --pair=46
 
 Shows random pairs that the run's best model calls mismatched and whose mass was transported. The
 upper row has the picture with its stored caption. The lower row has the caption of the batch that
 received most of the picture's mass, under the picture that this caption was written for. In half of
 the examples both pictures are the same; the title says how often that happens among all transported
-pairs. Only `scenes` has pictures to show.
+pairs. --pair=N draws a single pair instead, as the README shows it: one of those whose new caption
+was written for the picture, from 0. Only `scenes` has pictures to show.
 """
 
 import textwrap
@@ -29,7 +31,7 @@ from experiments.script import start
 from l2rm_jax.errors import ConfigError
 
 EXAMPLES = 6
-LINE_WIDTH = 27  # characters
+LINE_WIDTH, PAIR_LINE_WIDTH = 27, 44  # characters
 MARKS = {True: ("✓", MATCHED), False: ("✗", MISMATCHED)}
 
 
@@ -43,8 +45,14 @@ class Example(NamedTuple):
 
 
 def main() -> None:
-    arguments = figure_parser(__doc__, "a finished run on scenes").parse_args()
-    save(plot(rematch(arguments.workdir)), arguments.out, "rematched")
+    parser = figure_parser(__doc__, "a finished run on scenes")
+    parser.add_argument("--pair", type=int, help="draw this pair alone, from 0")
+    arguments = parser.parse_args()
+    rematched = rematch(arguments.workdir)
+    if arguments.pair is None:
+        save(plot(rematched), arguments.out, "rematched")
+    else:
+        save(plot_pair(rematched, arguments.pair), arguments.out, "pair")
 
 
 def transported_pairs(rematched: Rematched) -> list[Example]:
@@ -102,6 +110,34 @@ def _draw(right: list, wrong: list, rng: np.random.Generator) -> list[Example]:
     few = min(len(right), max(EXAMPLES // 2, EXAMPLES - len(wrong)))
     kinds = [(right, few), (wrong, min(len(wrong), EXAMPLES - few))]
     return [kind[i] for kind, n in kinds for i in rng.choice(len(kind), n, replace=False)]
+
+
+def plot_pair(rematched: Rematched, number: int) -> Figure:
+    """Draw the pair of this number.
+
+    Raises:
+      ConfigError: the data are not `scenes`, or there are too few such pairs.
+    """
+    pictures = train_pictures(rematched.config)
+    train = rematched.train
+    own = train.caption_image  # the picture that each caption was written for
+    moved = transported_pairs(rematched)
+    right = [each for each in moved if own[each.stored] != each.image == own[each.rematched]]
+    if not 0 <= number < len(right):
+        raise ConfigError(f"--pair: {number}, found {len(right)} pairs with a right new caption")
+    pair = right[number]
+    figure = Figure(figsize=(6.4, 2.1), dpi=125)
+    left, text = figure.subplots(1, 2, width_ratios=[1, 2])
+    show_scene(left, pictures[pair.image])
+    text.axis("off")
+    for y, label, caption, colour in (
+        (0.95, "✗ stored with this picture:", pair.stored, MISMATCHED),
+        (0.42, "✓ given to it by transport:", pair.rematched, MATCHED),
+    ):
+        words = textwrap.fill(train.captions[caption], PAIR_LINE_WIDTH)
+        text.text(0, y, label, color=colour, fontsize=11, va="top", weight="bold")
+        text.text(0.03, y - 0.16, words, color=colour, fontsize=12, va="top")
+    return figure
 
 
 if __name__ == "__main__":

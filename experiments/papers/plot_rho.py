@@ -11,12 +11,12 @@ from matplotlib.figure import Figure
 
 from experiments.benchmark.statistics import mean_of
 from experiments.figure import MARKERS, PALETTE, figure_parser, save
+from experiments.papers.plot_validation import WAYS
 from experiments.script import read_rows, start
 from l2rm_jax.errors import DataError
 from l2rm_jax.evaluation.recall import RECALL_AT
 
 RHO = "l2rm.rho"
-DIRECTIONS = {"i2t": "image to text", "t2i": "text to image"}
 Row = dict[str, str]
 
 
@@ -57,7 +57,7 @@ def plot(rows: list[Row]) -> Figure:
         f"mismatch rate {float(rate):g}"
     )
     panels = figure.subplots(1, 2, sharey=True)
-    for axes, (way, name) in zip(panels, DIRECTIONS.items(), strict=True):
+    for axes, (way, name) in zip(panels, WAYS.items(), strict=True):
         for k, colour, marker in zip(RECALL_AT, PALETTE, MARKERS, strict=False):
             means = [
                 mean_of([float(row[f"{way}_r{k}"]) for row in by_rho[rho].values()])

@@ -66,8 +66,10 @@ def recorder(workdir: Path) -> Callable[[Run, int], None]:
         found = run.score_pairs(epoch)(score)
         masks = kinds(run.data.train, found["rows"].astype(int))
         counts = dict(zip(KINDS, _histograms(found["sims"], masks), strict=True))
-        sims = np.asarray(run.model.bounded(run.score(run.data.dev)))
-        counts |= zip(DEV_KINDS, _histograms(sims, dev_kinds(run.data.dev)), strict=True)
+        dev = run.data.dev
+        sims = np.asarray(run.model.bounded(run.score(dev)))
+        own = dev.caption_image == np.arange(len(dev.images))[:, None]
+        counts |= zip(DEV_KINDS, _histograms(sims, (own, ~own)), strict=True)
         write_epoch(workdir, "similarities", epoch, **counts)
 
     return record
@@ -98,12 +100,6 @@ def kinds(pairs: PairDataset, rows: Int[np.ndarray, "N B"]) -> list[np.ndarray]:
     own = rows == np.arange(len(rows))[:, None]
     matches = pairs.caption_image[rows] == pairs.stored_image[:, None]
     return [own & matches, own & ~matches, ~own & ~matches, ~own & matches]
-
-
-def dev_kinds(pairs: PairDataset) -> list[np.ndarray]:
-    """Masks `[I, M]` of `DEV_KINDS`, for the similarities of all images with all captions."""
-    own = pairs.caption_image == np.arange(len(pairs.images))[:, None]
-    return [own, ~own]
 
 
 def plot(config: ConfigDict, workdir: Path) -> Figure:

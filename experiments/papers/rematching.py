@@ -12,8 +12,8 @@ from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import EpochPlan, base, l2rm
 from l2rm_jax.run.config_file import read_config
+from l2rm_jax.run.initialise import open_run
 from l2rm_jax.run.inputs import read_data
-from l2rm_jax.run.opening import open_run
 
 TRANSPORTED = 0.5  # an image counts as transported if more than this share of its mass moves
 

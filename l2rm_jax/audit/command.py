@@ -41,10 +41,10 @@ from l2rm_jax.models import make_model
 from l2rm_jax.run.config_file import with_changes
 from l2rm_jax.run.detector import open_detector
 from l2rm_jax.run.fold_runs import check_detector, fold_config, is_trained
+from l2rm_jax.run.initialise import read_trained_config
 from l2rm_jax.run.inputs import check_settings, check_test_size, check_train_size, load_run_data
 from l2rm_jax.run.judgement import last_judgement
 from l2rm_jax.run.load_trained import find_checkpoint
-from l2rm_jax.run.opening import read_trained_config
 from l2rm_jax.run.pretrained import with_own_weights
 from l2rm_jax.run.validate_config import check_fields, with_valid_fields
 from l2rm_jax.train import train

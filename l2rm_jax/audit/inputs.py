@@ -21,7 +21,7 @@ from l2rm_jax.data.word_report import WordReport, report_words
 from l2rm_jax.devices.parallel import matmul_precision
 from l2rm_jax.errors import DataError, Problems
 from l2rm_jax.judging import Pairs
-from l2rm_jax.linear import Rows
+from l2rm_jax.linear.rows import Rows
 from l2rm_jax.run.frozen_encoder import judged_vectors, with_vectors
 from l2rm_jax.run.judged_pairs import judged_pairs, judged_texts, rows_of_texts
 from l2rm_jax.run.pretrained import find_pretrained

@@ -1,18 +1,22 @@
 """Write the files of an audit: table, report, page, and kept pairs for training and other tools."""
 
+import csv
 import importlib.util
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Bool
 
 from l2rm_jax.audit import report
 from l2rm_jax.audit.audit import Audit, Settings
 from l2rm_jax.audit.cleaned_table import write_kept_table
 from l2rm_jax.audit.inputs import Inputs
-from l2rm_jax.audit.pairs_table import Column, write_table
 from l2rm_jax.audit.review import FITS, WRONG, check_sample
 from l2rm_jax.data.files import new_directory, replace_array, replace_file
-from l2rm_jax.data.stored import SCENES, layout_of
+from l2rm_jax.data.stored import SCENES, is_scenes
+from l2rm_jax.errors import DataError
 from l2rm_jax.judging import JUDGEMENT_FILE, Judgement, write_judgement
 from l2rm_jax.judging.judgement import KINDS, MATCHED, NEAR_DUPLICATE
 from l2rm_jax.judging.verdict import verdict
@@ -20,6 +24,19 @@ from l2rm_jax.pages import Gallery, write_gallery
 from l2rm_jax.retriever.sources import scene_pictures
 
 GALLERY, IDS = "gallery.html", "kept_ids.txt"
+_BLOCK = 4096  # rows of the table converted to text at once
+
+
+class Column(NamedTuple):
+    """Column of text, integers, floats or booleans.
+
+    Attributes:
+      values: [rows] the values; an array of objects is text.
+      known: [rows] whether each value is known; the other cells are empty.
+    """
+
+    values: np.ndarray
+    known: Bool[np.ndarray, " rows"]
 
 
 def write_audit(judgement: Judgement, inputs: Inputs, directory: str | Path) -> Path:
@@ -32,7 +49,13 @@ def write_audit(judgement: Judgement, inputs: Inputs, directory: str | Path) -> 
 
     Raises:
       ConfigError: the directory exists already.
+      DataError: the judgement belongs to other pairs.
     """
+    if not np.array_equal(judgement.image, inputs.pair_image):
+        raise DataError(
+            f"judgement: found {len(judgement):,} other pairs, expected the "
+            f"{len(inputs.pair_image):,} pairs of the inputs"
+        )
     with new_directory(Path(directory)) as unfinished:
         settings = Settings(top=judgement.proposal.shape[1], seed=judgement.made.seed)
         write_files(Audit(inputs, judgement, settings), unfinished)
@@ -83,22 +106,23 @@ def pair_columns(audit: Audit) -> dict[str, Column]:
     """Return the columns of the table of pairs, in the order of the data."""
     inputs, found, decisions = audit.inputs, audit.judgement, audit.decisions
     pairs = len(found)
-    everywhere = np.ones(pairs, bool)
     columns = {
-        "row": Column(np.arange(pairs), everywhere),
-        "id": _texts(inputs.caption_ids or list(map(str, range(pairs))), pairs),
-        "image": Column(np.array(inputs.ids, object)[found.image], everywhere),
-        "image_row": Column(found.image, everywhere),
-        "caption": _texts(inputs.texts, pairs),
-        "fold": Column(found.fold, everywhere),
-        "group": Column(found.group, everywhere),
+        "row": _filled(np.arange(pairs)),
+        "id": _filled(np.array(inputs.caption_ids or list(map(str, range(pairs))), object)),
+        "image": _filled(np.array(inputs.ids, object)[found.image]),
+        "image_row": _filled(found.image),
+        "caption": Column(np.full(pairs, "", object), np.zeros(pairs, bool))
+        if inputs.texts is None
+        else _filled(np.array(inputs.texts, object)),
+        "fold": _filled(found.fold),
+        "group": _filled(found.group),
         "similarity": _numbers(found.similarity),
         "information": _numbers(found.information),
         "posterior_set": _numbers(found.posterior_set),
         "posterior_caption": _numbers(found.posterior_caption),
         "posterior": _numbers(found.posterior),
         "q": _numbers(found.q),
-        "kind": Column(np.array(KINDS, object)[found.kind], everywhere),
+        "kind": _filled(np.array(KINDS, object)[found.kind]),
         "none_fits": _numbers(found.none_fits),
     }
     for place in range(found.proposal.shape[1]):
@@ -106,7 +130,7 @@ def pair_columns(audit: Audit) -> dict[str, Column]:
         columns[f"proposal_{place + 1}"] = Column(found.proposal[:, place], is_known)
         columns[f"probability_{place + 1}"] = Column(found.probability[:, place], is_known)
     if inputs.truth is not None:
-        columns["mismatched_on_purpose"] = Column(inputs.truth, everywhere)
+        columns["mismatched_on_purpose"] = _filled(inputs.truth)
     if audit.of_run is not None:
         columns |= {
             "loss": _numbers(audit.of_run.loss),
@@ -122,15 +146,51 @@ def pair_columns(audit: Audit) -> dict[str, Column]:
     return columns
 
 
-def _texts(texts: list[str] | None, pairs: int) -> Column:
-    if texts is None:
-        return Column(np.full(pairs, "", object), np.zeros(pairs, bool))
-    return Column(np.array(texts, object), np.ones(pairs, bool))
+def _filled(values: np.ndarray) -> Column:
+    """Make a column without empty cells."""
+    return Column(values, np.ones(len(values), bool))
 
 
 def _numbers(values: np.ndarray) -> Column:
     """Make a column of numbers; NaN becomes an empty cell."""
     return Column(values, ~np.isnan(values))
+
+
+def write_table(path: Path, columns: Mapping[str, Column]) -> None:
+    """Write columns of equal length to a file whose name ends in `.csv` or `.parquet`.
+
+    CSV is UTF-8 with a header; unknown cells are empty, numbers have six digits.
+    """
+    if path.suffix == ".parquet":
+        _write_parquet(path, columns)
+        return
+    rows = len(next(iter(columns.values())).known)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        for start in range(0, rows, _BLOCK):
+            block = slice(start, start + _BLOCK)
+            writer.writerows(zip(*(_cells(x, block) for x in columns.values()), strict=True))
+
+
+def _cells(column: Column, block: slice) -> list[str]:
+    kind = column.values.dtype.kind
+    write = {"b": lambda x: "true" if x else "false", "f": lambda x: f"{x:.6g}"}.get(kind, str)
+    values = column.values[block].tolist(), column.known[block].tolist()
+    return [write(x) if known else "" for x, known in zip(*values, strict=True)]
+
+
+def _write_parquet(path: Path, columns: Mapping[str, Column]) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    arrays = {
+        name: pyarrow.array(
+            values, mask=~known, type=pyarrow.string() if values.dtype == object else None
+        )
+        for name, (values, known) in columns.items()
+    }
+    pyarrow.parquet.write_table(pyarrow.table(arrays), path)
 
 
 def _write_ids(audit: Audit, kept: np.ndarray, directory: Path) -> list[str]:
@@ -180,7 +240,7 @@ def _write_page(
 def _draw_scenes(inputs: Inputs, folder: Path) -> list[Path] | None:
     """Draw the pictures of the built-in data set; None for other data."""
     config = inputs.config
-    if config is None or layout_of(config.data) != SCENES:
+    if config is None or not is_scenes(config.data):
         return None
     draw = scene_pictures(f"{SCENES}:train", config.data, folder)
     folder.mkdir()

@@ -54,24 +54,24 @@ def tables(audit: Audit) -> list[Table]:
     mechanisms = [
         (_MECHANISMS[each.name], *map(_number, (each.auroc, each.cosine_auroc)),
          *map(_percent, (each.recall, each.false_positives)))
-        for each in audit.judgement.mechanisms
+        for each in found.mechanisms
     ]  # fmt: skip
-    if audit.judgement.cannot_tell:  # tables of unreliable numbers would look like success
+    if found.cannot_tell:  # tables of unreliable numbers would look like success
         kinds, mechanisms = [], []
     pictures = [
         (inputs.ids[each.row], f"{each.row:,}", f"{each.images:,}", f"{each.pairs:,}")
-        for each in audit.judgement.placeholders[:_SHOWN]
+        for each in found.placeholders[:_SHOWN]
     ]
     words = inputs.words.examples if inputs.words else ()
-    shifts = [(shift_sentence(each),) for each in audit.judgement.shifts[:_SHOWN]]
+    shifts = [(shift_sentence(each),) for each in found.shifts[:_SHOWN]]
     texts = inputs.texts or [""] * len(found.image)
     repeated = [
         (f"{each.images:,}", f"{each.row:,}", _short(texts[each.row]))
-        for each in audit.judgement.repeated[:_SHOWN]
+        for each in found.repeated[:_SHOWN]
     ]
     conflicts = [
         (inputs.ids[found.image[one]], *(f"{row}: {_short(texts[row])}" for row in (one, other)))
-        for one, other in audit.judgement.conflicts[:_SHOWN]
+        for one, other in found.conflicts[:_SHOWN]
     ]
     asked = [
         ("Kinds of pairs", ("", "pairs", "meaning"), kinds),
@@ -80,19 +80,19 @@ def tables(audit: Audit) -> list[Table]:
             ("swap", "AUROC", "by similarity alone", "in the list", "false positives"),
             mechanisms,
         ),
-        (_title("Shifted rows", audit.judgement.shifts), ("",), shifts),
+        (_title("Shifted rows", found.shifts), ("",), shifts),
         (
-            _title("Captions stored with many images", audit.judgement.repeated),
+            _title("Captions stored with many images", found.repeated),
             ("images", "row", "text"),
             repeated,
         ),
         (
-            _title("Captions of one image that contradict each other", audit.judgement.conflicts),
+            _title("Captions of one image that contradict each other", found.conflicts),
             ("image", "caption", "caption"),
             conflicts,
         ),
         (
-            _title("Pictures with many unrelated captions", audit.judgement.placeholders),
+            _title("Pictures with many unrelated captions", found.placeholders),
             ("picture", "row", "images", "captions"),
             pictures,
         ),
@@ -140,11 +140,11 @@ def page(audit: Audit, reviewed: ReviewedRate | None, notes: Sequence[str]) -> s
     parts = [
         f"# Audit of {_escaped(inputs.name)}",
         f"{pairs:,} pairs, {images:,} images.",
-        *verdict(audit.judgement, inputs.ids),
+        *verdict(found, inputs.ids),
         *(f"**Warning.** {line}" for line in warnings(audit, reviewed)),
     ]
     parts += [f"## {title}\n\n{_markdown(*rest)}" for title, *rest in tables(audit)]
-    if audit.judgement.mechanisms and not audit.judgement.cannot_tell:
+    if found.mechanisms and not found.cannot_tell:
         parts.append(
             "AUROC is corrected for the mismatched pairs already in the data. Similarity: of the "
             "models that judged the pairs, a cosine for linear models. False positives: share of "
@@ -230,21 +230,21 @@ def values(audit: Audit, reviewed: ReviewedRate | None) -> dict[str, Any]:
             },
             "settings": audit.settings._asdict(),
             "versions": {"l2rm_jax": __version__, **_versions()},
-            "verdict": verdict(audit.judgement, inputs.ids),
+            "verdict": verdict(found, inputs.ids),
             "warnings": warnings(audit, reviewed),
-            "cannot_tell": audit.judgement.cannot_tell,
-            "auroc": audit.judgement.auroc,
-            "ranks": audit.judgement.ranks,
-            "placeholders": [each._asdict() for each in audit.judgement.placeholders],
+            "cannot_tell": found.cannot_tell,
+            "auroc": found.auroc,
+            "ranks": found.ranks,
+            "placeholders": [each._asdict() for each in found.placeholders],
             "detector": found.made.by,
-            "rate": audit.judgement.rate._asdict(),
-            "at_most": audit.judgement.at_most,
-            "list": suspicious_list(audit.judgement)._asdict(),
+            "rate": found.rate._asdict(),
+            "at_most": found.at_most,
+            "list": suspicious_list(found)._asdict(),
             "kinds": dict(zip(KINDS, counts, strict=True)),
-            "mechanisms": [each._asdict() for each in audit.judgement.mechanisms],
-            "shifts": [each._asdict() for each in audit.judgement.shifts],
-            "repeated": [each._asdict() for each in audit.judgement.repeated],
-            "conflicts": audit.judgement.conflicts.tolist(),
+            "mechanisms": [each._asdict() for each in found.mechanisms],
+            "shifts": [each._asdict() for each in found.shifts],
+            "repeated": [each._asdict() for each in found.repeated],
+            "conflicts": found.conflicts.tolist(),
             "truth": None if inputs.truth is None else _truth_values(audit),
             "decided": None if decisions is None else len(decisions.row),
             "reviewed_rate": reviewed and reviewed._asdict(),

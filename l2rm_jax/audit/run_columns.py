@@ -59,8 +59,8 @@ def read_of_run(
     kept = last_split(workdir, train.stored_image[trained]) if by_loss else None
     flags = _flags(config, workdir)
     if kept is not None:
-        loss[trained], posterior[trained] = kept.split.loss, kept.split.mismatched_posterior
-        flags = kept.split.called_matched
+        loss[trained], posterior[trained] = kept.loss, kept.mismatched_posterior
+        flags = kept.called_matched
     elif not by_loss and uses_judgement(config):
         flags = judgement.posterior[trained] <= SUSPICIOUS
     if flags is not None:

@@ -70,10 +70,10 @@ def read_preparation(settings: Mapping[str, Any], kind: str, image_size: int) ->
     problems = [
         f"{step}: found {settings[step]!r}, expected true"
         for step in _STEPS
-        if not _is_on(settings, step)
+        if settings.get(step, True) is not True
     ]
     factor = settings.get("rescale_factor", 1 / 255)
-    if not _is_number(factor) or abs(255 * factor - 1) > 1e-4:
+    if not is_number(factor) or abs(255 * factor - 1) > 1e-4:
         problems.append(f"rescale_factor: found {factor!r}, expected 1/255")
     resample = settings.get("resample", _BICUBIC)
     if type(resample) is not int or resample not in FILTERS:
@@ -85,10 +85,6 @@ def read_preparation(settings: Mapping[str, Any], kind: str, image_size: int) ->
     if problems:
         raise DataError(*problems)
     return Preparation(image_size, short_side, resample, mean, std)
-
-
-def _is_on(settings: Mapping[str, Any], step: str) -> bool:
-    return settings.get(step, True) is True
 
 
 def _short_side(settings: Mapping[str, Any], kind: str, side: int, problems: list[str]) -> int:
@@ -116,11 +112,12 @@ def _channels(
     settings: Mapping[str, Any], name: str, problems: list[str]
 ) -> tuple[float, float, float]:
     values = settings[name]
-    if isinstance(values, list) and len(values) == 3 and all(map(_is_number, values)):
+    if isinstance(values, list) and len(values) == 3 and all(map(is_number, values)):
         return tuple(map(float, values))
     problems.append(f"{name}: found {values!r}, expected three numbers")
     return (1.0, 1.0, 1.0)
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether a JSON value is a number; true and false are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,4 +1,4 @@
-"""The config of a command line: the one that it names or that fits its data, with its fields."""
+"""Choose the config of a command line, by name or to fit its data, and set its fields."""
 
 import ast
 import logging
@@ -10,10 +10,10 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from l2rm_jax import config as defaults
-from l2rm_jax.cli import fitting
 from l2rm_jax.cli.mistakes import unknown_field_flag_error, value_error
-from l2rm_jax.cli.parse import KINDS, PREFIX
-from l2rm_jax.config import flat
+from l2rm_jax.cli.parse import KINDS, PREFIX, parse_value
+from l2rm_jax.config import epoch_fields, flat
+from l2rm_jax.data.encoders.pixels import PIXELS
 from l2rm_jax.data.pretrained import read_kind
 from l2rm_jax.data.record import read_record
 from l2rm_jax.data.stored import has_pixels
@@ -22,6 +22,9 @@ from l2rm_jax.run.config_file import CONFIG_FILE, load_config, read_config, with
 
 _log = logging.getLogger(__name__)
 
+RECIPE = "recipes:linear"  # config of a run that names no method or head
+_BATCH = 128  # the default; small data get smaller batches
+_STEPS = 8  # steps that an epoch should have at least
 # Fields by which a user names models of their own, which the recipe's sizes do not fit.
 _MODEL_FIELDS = frozenset(
     ("method", "model.head", "model.text_encoder", "model.image_encoder", "judgement.detector")
@@ -31,7 +34,7 @@ _MODEL_FIELDS = frozenset(
 def choose_config(
     name: str | None, values: dict[str, Any], fields: Mapping[str, list[str | None]]
 ) -> tuple[ConfigDict, dict[str, Any], bool]:
-    """The config, what the command line changes in it, and whether it is the built-in one.
+    """Choose the config; return it, the changed fields, and whether it is the built-in one.
 
     Args:
       name: the value of `--config`; None without one.
@@ -64,7 +67,7 @@ def _locate_data(value: str | None) -> dict[str, str]:
 
 
 def _pretrained_fields(directory: str | None, data: str | None) -> dict[str, str]:
-    """The fields that `--pretrained=DIR` sets: the directory, and what reads captions and images.
+    """The fields that `--pretrained=DIR` sets: the directory and the encoders.
 
     A CLIP or SigLIP reads the images where the data have pictures.
     """
@@ -82,7 +85,7 @@ def _merge(fields: dict[str, Any], located: Mapping[str, str], flag: str) -> dic
     for key, value in located.items():
         if fields.get(key, value) != value:
             raise ConfigError(
-                f"--{flag}: {value}, but --config.{key}={fields[key]}; expected one of the two"
+                f"--{flag}={value} cannot be combined with --config.{key}={fields[key]}"
             )
     return fields | dict(located)
 
@@ -93,10 +96,10 @@ def _base_config(
     fields: Mapping[str, list[str | None]],
     path: str | None,
 ) -> tuple[ConfigDict, bool]:
-    """The config that the fields change, and whether it is the built-in data set for want of one.
+    """Return the config that the fields change, and whether it is the built-in data set.
 
-    It is the config of `--config`, else that of the (first) run in `--workdir`, else the defaults
-    with the user's data, else the built-in data set.
+    It is the config of `--config`, else the config of the (first) run in `--workdir`, else the
+    defaults with the user's data, else the built-in data set.
     """
     workdirs = [workdirs] if isinstance(workdirs, str) else workdirs or []
     runs = [workdir for workdir in workdirs if Path(workdir, CONFIG_FILE).is_file()]
@@ -117,7 +120,7 @@ def _base_config(
 
 
 def _with_fit(base: ConfigDict, path: str, fields: Mapping[str, list[str | None]]) -> ConfigDict:
-    """What fits, if the data were imported; says what that is.
+    """Fit the config to imported data, and log the choice.
 
     It is the recipe; or a head and sizes, where the fields name a method or a head.
     """
@@ -125,15 +128,13 @@ def _with_fit(base: ConfigDict, path: str, fields: Mapping[str, list[str | None]
     if record is None:
         return base
     if _MODEL_FIELDS.isdisjoint(fields):
-        base = with_changes(
-            load_config(fitting.RECIPE, base.plugins), {"data.name": base.data.name}
-        )
-        chosen = {"train.batch_size": fitting.fitting_batch(record, base.train.batch_size)}
-        choice = fitting.RECIPE
+        base = with_changes(load_config(RECIPE, base.plugins), {"data.name": base.data.name})
+        chosen = {"train.batch_size": fitting_batch(record, base.train.batch_size)}
+        choice = RECIPE
     else:
-        chosen = fitting.fitting_fields(record, _are_in_one_space(fields))
+        chosen = fitting_fields(record, _are_in_one_space(fields))
         choice = f"head {chosen['model.head']}, embed_dim {chosen['model.embed_dim']}"
-    _log.info("%s: %s", path, fitting.describe_fit(record, choice, chosen["train.batch_size"]))
+    _log.info("%s: %s", path, describe_fit(record, choice, chosen["train.batch_size"]))
     return with_changes(base, chosen)
 
 
@@ -144,12 +145,64 @@ def _are_in_one_space(fields: Mapping[str, list[str | None]]) -> bool:
     return bool(text) and text == image and others.isdisjoint(fields)
 
 
+def fitting_fields(record: dict[str, Any], in_one_space: bool = False) -> dict[str, Any]:
+    """Config fields for a method or a head of the user's own, by the kind and size of the data.
+
+    A caption of one vector has no words to compare with regions, so the head is `vse`, as for
+    pictures, whose encoder has a vector of its own; words get `saf`. Sizes suit a CPU.
+
+    Args:
+      record: the `dataset.json`.
+      in_one_space: whether a pretrained model encodes both sides, and no head is named. The run
+        then begins at that model's own similarity.
+    """
+    is_single = record["captions"].get("vectors") == 1 or record["images"].get("kind") == PIXELS
+    vectors = {"model.text_states": "vector", "model.image_states": "vector"}
+    return {
+        "model.head": "vse" if is_single else "saf",
+        "model.embed_dim": 0 if in_one_space else 256,
+        **(vectors if in_one_space else {}),
+        "model.sim_dim": 64,
+        "optim.learning_rate": 5e-4,
+        "optim.decay_epochs": 6,
+        "train.batch_size": fitting_batch(record, _BATCH),
+        **epoch_fields(warmup=4, epochs=8),
+    }
+
+
+def fitting_batch(record: dict[str, Any], largest: int) -> int:
+    """Half of `largest`, or half of that, and so on, until an epoch has several steps."""
+    batch = largest
+    while batch > 8 and batch * _STEPS > record["splits"]["train"]["captions"]:
+        batch //= 2
+    return batch
+
+
+def describe_fit(record: dict[str, Any], choice: str, batch: int) -> str:
+    """Describe the data and the choice in one line."""
+    images, captions = record["images"], record["captions"]
+    words = f"{_sets(captions)} per caption" if "vectors" in captions else "captions of words"
+    return (
+        f"{_images(images)}, {words}: {choice}, batches of {batch}; --config=NAME chooses otherwise"
+    )
+
+
+def _images(form: dict[str, Any]) -> str:
+    if form.get("kind") == PIXELS:
+        return f"pictures of {form['size']} x {form['size']} pixels"
+    return f"{_sets(form)} of {form['dimensions']} per image"
+
+
+def _sets(form: dict[str, Any]) -> str:
+    return "1 vector" if form["vectors"] == 1 else f"{form['vectors']} vectors"
+
+
 def _field_values(
     fields: Mapping[str, list[str | None]], known: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The values of the fields, each of the type of its default.
 
-    The last value of a field counts; those of a tuple are put together.
+    The last value of a field counts; the values of a tuple are put together.
     """
     values = {}
     for key, texts in fields.items():
@@ -158,20 +211,11 @@ def _field_values(
         if isinstance(known[key], tuple):
             values[key] = _read_tuples(texts)
         else:
-            values[key] = _field_value(f"{PREFIX}{key}", texts[-1], type(known[key]))
+            kind = type(known[key])
+            parser, expected = KINDS.get(kind, (None, "a value"))
+            read = parser.parse if parser else _literal
+            values[key] = parse_value(f"{PREFIX}{key}", texts[-1], kind, read, expected)
     return values
-
-
-def _field_value(name: str, text: str | None, kind: type) -> Any:
-    if kind is bool and text is None:
-        return True
-    parser, expected = KINDS.get(kind, (None, "a value"))
-    if text is None:
-        raise value_error(name, text, expected)
-    try:
-        return parser.parse(text) if parser else _literal(text)
-    except ValueError:
-        raise value_error(name, text, expected) from None
 
 
 def _read_tuples(texts: Iterable[str | None]) -> tuple:

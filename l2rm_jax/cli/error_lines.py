@@ -1,4 +1,4 @@
-"""An error or Ctrl-C as the lines that a person sees: what is wrong, then what to try."""
+"""Format an error or Ctrl-C as the lines that a person sees: the problem, then the remedy."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,9 @@ def error_lines(
         that lists them all.
     """
     if not isinstance(error, L2RMError):
-        return f"error: {_system_error(error)}"
+        if error.filename is None or error.strerror is None:
+            return f"error: {error}"
+        return f"error: {error.filename}: {error.strerror}"
     hint = error.hint
     if len(error.args) > 1 and command is not None and command.mode.name == "train":
         [check] = [mode for mode in modes if mode.name == "check"]
@@ -28,14 +30,8 @@ def error_lines(
 
 
 def interrupted_line(command: Command) -> str:
-    """What Ctrl-C ended, what is kept of it, and the command that continues or begins anew."""
+    """Say which work Ctrl-C leaves, and give the command that continues or restarts it."""
     again = command_text(command.mode.name, command.given)
     if not command.mode.kept:
         return f"stopped by Ctrl-C; nothing was written. Again: {again}"
     return f"stopped by Ctrl-C; {command.mode.kept.format(out=command['out'])}. Continue: {again}"
-
-
-def _system_error(error: OSError) -> str:
-    if error.filename is None or error.strerror is None:
-        return str(error)
-    return f"{error.filename}: {error.strerror}"

@@ -4,10 +4,9 @@ import os
 import pydoc
 import textwrap
 from collections.abc import Sequence
-from typing import Any
 
 from l2rm_jax.cli.mistakes import find_mode
-from l2rm_jax.cli.mode import Flag, Mode
+from l2rm_jax.cli.mode import Mode
 from l2rm_jax.cli.words import split_words
 from l2rm_jax.config import FIELDS, SECTIONS, flat
 from l2rm_jax.version import __version__
@@ -43,7 +42,7 @@ def show(text: str) -> None:
 
 
 def first_screen(modes: Sequence[Mode]) -> str:
-    """What the program is for, and each mode with its purpose and an example."""
+    """Show the purpose of the program, and each mode with its purpose and an example."""
     lines = [
         "Image-text retrieval learned from noisy pairs.",
         "usage: l2rm [MODE] [--config=NAME] [--config.FIELD=VALUE ...] [mode's flags]",
@@ -66,7 +65,8 @@ def mode_screen(mode: Mode) -> str:
     lines = [f"l2rm {mode.name}: {mode.purpose}", ""]
     for flag in mode.flags:
         value = f"={flag.value}" if flag.value else ""
-        lines += _columns(f"--{flag.name}{value}", _meaning(flag), _FLAG_WIDTH)
+        meaning = f"{flag.meaning} [{flag.default}]" if flag.default else flag.meaning
+        lines += _columns(f"--{flag.name}{value}", meaning, _FLAG_WIDTH)
     return "\n".join([*lines, "", "example:", f"  {mode.example}"])
 
 
@@ -81,7 +81,10 @@ def fields_screen(config_name: str | None = None) -> str:
     """
     values = {name: field.default for name, field in FIELDS.items()}
     if config_name is not None:
-        values = _values_of(config_name)
+        # This import takes seconds, for which the other screens should not wait.
+        from l2rm_jax.run.config_file import load_config
+
+        values = flat(load_config(config_name))
     lines = textwrap.wrap(
         f"Fields of the config, each with its default{f' in {config_name}' if config_name else ''}"
         " in brackets. l2rm --config=NAME --help shows the defaults of another config.",
@@ -95,25 +98,12 @@ def fields_screen(config_name: str | None = None) -> str:
         width = max((len(name.rpartition(".")[2]) for name in names), default=0) + 2
         for name in names:
             known = FIELDS.get(name)  # None for a setting of a plug-in
-            meaning = f"{known.meaning if known else ''} [{_shown(values[name])}]".lstrip()
+            default = repr(values[name])
+            if isinstance(values[name], str):
+                default = values[name] or '""'
+            meaning = f"{known.meaning if known else ''} [{default}]".lstrip()
             lines += _columns(name.rpartition(".")[2], meaning, width)
     return "\n".join(lines)
-
-
-def _values_of(config_name: str) -> dict[str, Any]:
-    """The fields of a config."""
-    # This import takes seconds, for which the other screens should not wait.
-    from l2rm_jax.run.config_file import load_config
-
-    return flat(load_config(config_name))
-
-
-def _shown(value: Any) -> str:
-    return (value or '""') if isinstance(value, str) else repr(value)
-
-
-def _meaning(flag: Flag) -> str:
-    return f"{flag.meaning} [{flag.default}]" if flag.default else flag.meaning
 
 
 def _columns(name: str, meaning: str, width: int) -> list[str]:

@@ -4,7 +4,7 @@ import difflib
 import shlex
 from collections.abc import Iterable, Sequence
 
-from l2rm_jax.cli.mode import Mode
+from l2rm_jax.cli.mode import Command, Mode
 from l2rm_jax.cli.words import Words, command_text
 from l2rm_jax.config import default, flat, unknown_field_error
 from l2rm_jax.errors import ConfigError
@@ -42,7 +42,7 @@ def unknown_flag_error(name: str, given: Words, mode: Mode, modes: Sequence[Mode
             f"--{name}: not a flag of l2rm {mode.name}, expected l2rm {' or '.join(owners)}",
             hint=command_text(owners[0], given.flags),
         )
-    message = f"--{name}: no such flag, expected one of those that l2rm {mode.name} --help lists"
+    message = f"--{name}: no such flag, expected a flag that l2rm {mode.name} --help lists"
     return ConfigError(message, hint=_nearest(name, value, mode))
 
 
@@ -60,13 +60,20 @@ def value_error(flag: str, value: str | None, expected: str) -> ConfigError:
     return ConfigError(f"{flag}: found {value!r}, expected {expected}")
 
 
-def missing_flag_error(name: str, mode: Mode) -> ConfigError:
-    """Error for a flag without which a mode cannot run."""
-    return ConfigError(f"--{name}: missing, but l2rm {mode.name} needs it", hint=mode.example)
+def require_flags(command: Command, *names: str) -> None:
+    """Raise an error for the first flag that is missing of those without which a mode cannot run.
+
+    Raises:
+      ConfigError: the flag is missing.
+    """
+    for name in names:
+        if not command[name]:
+            mode = command.mode
+            raise ConfigError(f"l2rm {mode.name} requires --{name}", hint=mode.example)
 
 
 def _nearest(name: str, value: str | None, mode: Mode) -> str:
-    """What to try instead of an unknown flag: a field of this name, or a similar flag."""
+    """Suggest a field or a similar flag for an unknown flag."""
     if mode.flag("config.FIELD"):
         fields = [key for key in flat(default()) if f".{key}".endswith(f".{name}")]
         if fields:

@@ -1,10 +1,12 @@
-"""What a mode, a flag and a parsed command are."""
+"""The types of a mode, a flag and a parsed command."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
+
+from l2rm_jax.executors import SINGLE, Place, parse_share
 
 
 class Flag(NamedTuple):
@@ -13,10 +15,10 @@ class Flag(NamedTuple):
     Attributes:
       name: the flag without its dashes.
       value: name of the value for the help, in capitals: `DIR`; "" for a flag that is on or off.
-      meaning: what the flag does, for the help; a clause without a full stop.
+      meaning: text for the help; a clause without a full stop.
       kind: type of the value, `str`, `int`, `float` or `bool`.
       many: whether the flag may be repeated; its value is then a list.
-      default: what the help shows as the default, in words if need be; "" where there is none.
+      default: default for the help, in words if need be; "" if there is none.
     """
 
     name: str
@@ -45,6 +47,20 @@ PRETRAINED = Flag(
     "DIR",
     "directory or Hub name of a pretrained encoder (model.pretrained, model.text_encoder, ...)",
 )
+# Flags that choose the executor of the work.
+PLACE = (
+    Flag("executor", "NAME", "local, or ray: its workers compute the parts", default="local"),
+    Flag("ray_address", "ADDRESS", "a cluster of Ray, or auto", default="one is started"),
+    Flag("workers", "N", "number of Ray workers to start", kind=int, default="one per core"),
+)
+SHARED_PLACE = (
+    *PLACE,
+    Flag(
+        "share",
+        "I/N",
+        "process I of N that divide the work: same flags, --out on a shared file system",
+    ),
+)
 
 
 class Mode(NamedTuple):
@@ -52,12 +68,12 @@ class Mode(NamedTuple):
 
     Attributes:
       name: the first word of the command, `evaluate`.
-      purpose: what the mode does, in a few words.
+      purpose: description for the help, in a few words.
       example: a whole command.
       flags: all flags of the mode.
       run: function that does the work of a parsed command.
-      kept: what Ctrl-C leaves for the same command to continue, with `{out}` for the flag; "" where
-        it begins anew.
+      kept: work that Ctrl-C leaves for the same command to continue, with `{out}` for the flag; ""
+        if the command starts again.
     """
 
     name: str
@@ -103,3 +119,14 @@ class Command:
         """Value of a flag; if it was not given, None, or [] for one that may be repeated."""
         flag = self.mode.flag(name)
         return self.flags.get(name, [] if flag and flag.many else None)
+
+    @property
+    def place(self) -> Place:
+        """Choice of an executor by the flags `PLACE` or `SHARED_PLACE`.
+
+        Raises:
+          ConfigError: `--share` is not I/N.
+        """
+        given = (self[flag.name] for flag in PLACE)
+        place = Place(*(value or unset for value, unset in zip(given, Place(), strict=False)))
+        return place._replace(share=parse_share(self["share"]) if self["share"] else SINGLE)

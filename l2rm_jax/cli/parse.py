@@ -1,6 +1,6 @@
 """Turn a command line into a `Command`: the mode, the values of its flags, and the config."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from absl import flags as absl_flags
@@ -10,8 +10,8 @@ from l2rm_jax.cli.mistakes import (
     unknown_flag_error,
     value_error,
 )
-from l2rm_jax.cli.mode import FIELD, Command, Flag, Mode
-from l2rm_jax.cli.words import Words, split_words
+from l2rm_jax.cli.mode import FIELD, Command, Mode
+from l2rm_jax.cli.words import split_words
 from l2rm_jax.errors import ConfigError
 
 PREFIX = "config."
@@ -36,7 +36,11 @@ def parse(words: Sequence[str], modes: Sequence[Mode]) -> Command:
     """
     given = split_words(words)
     mode = find_mode(given, modes)
-    texts = _texts(given, mode, modes)
+    texts: dict[str, list[str | None]] = {}
+    for name, value in given.flags:
+        if not mode.takes(name):
+            raise unknown_flag_error(name, given, mode, modes)
+        texts.setdefault(name, []).append(value)
     values = _flag_values(texts, mode)
     config_name = values.pop("config", None)
     fields = {
@@ -50,20 +54,17 @@ def parse(words: Sequence[str], modes: Sequence[Mode]) -> Command:
     return Command(mode, values, config, changes, config_name, given.flags, is_built_in)
 
 
-def _texts(given: Words, mode: Mode, modes: Sequence[Mode]) -> dict[str, list[str | None]]:
-    """The values of each flag and field as they were written; each is one that the mode takes."""
-    texts: dict[str, list[str | None]] = {}
-    for name, value in given.flags:
-        if not mode.takes(name):
-            raise unknown_flag_error(name, given, mode, modes)
-        texts.setdefault(name, []).append(value)
-    return texts
-
-
 def _flag_values(texts: Mapping[str, list[str | None]], mode: Mode) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for flag in mode.flags:
-        found = [_flag_value(flag, text) for text in texts.get(flag.name, [])]
+        parser, kind = KINDS[flag.kind]
+        expected = flag.value if flag.kind is str else kind
+        given = texts.get(flag.name, [])
+        if flag.kind is not bool:
+            given = [text or None for text in given]  # an empty value is none
+        found = [
+            parse_value(f"--{flag.name}", text, flag.kind, parser.parse, expected) for text in given
+        ]
         if len(found) > 1 and not flag.many:
             raise ConfigError(f"--{flag.name}: found {len(found)}, expected one")
         if found:
@@ -71,14 +72,15 @@ def _flag_values(texts: Mapping[str, list[str | None]], mode: Mode) -> dict[str,
     return values
 
 
-def _flag_value(flag: Flag, text: str | None) -> Any:
-    parser, kind = KINDS[flag.kind]
-    expected = flag.value if flag.kind is str else kind
-    if flag.kind is bool and text is None:
+def parse_value(
+    name: str, text: str | None, kind: type, read: Callable[[str], Any], expected: str
+) -> Any:
+    """Read the value of a flag or a field with `read`; a switch needs no value to be on."""
+    if kind is bool and text is None:
         return True
-    if not text:
-        raise value_error(f"--{flag.name}", text, expected)
+    if text is None:
+        raise value_error(name, text, expected)
     try:
-        return parser.parse(text)
+        return read(text)
     except ValueError:
-        raise value_error(f"--{flag.name}", text, expected) from None
+        raise value_error(name, text, expected) from None

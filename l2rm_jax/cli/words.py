@@ -33,7 +33,7 @@ def split_words(words: Sequence[str]) -> Words:
         differently.
     """
     rest = list(words)
-    mode = rest.pop(0) if rest and _is_mode(rest[0]) else None
+    mode = rest.pop(0) if rest and not rest[0].startswith("-") and "=" not in rest[0] else None
     flags: list[Given] = []
     while rest:
         word = rest.pop(0)
@@ -43,7 +43,9 @@ def split_words(words: Sequence[str]) -> Words:
         if equals:
             flags.append((name, value))
         else:
-            flags.append((name, rest.pop(0) if rest and _is_value(rest[0]) else None))
+            following = rest[0] if rest else "-"
+            is_value = not following.startswith("-") or re.match(r"-[\d.]", following)  # -1 is one
+            flags.append((name, rest.pop(0) if is_value else None))
     for name, value in flags:
         if name == "mode" and not value:
             raise ConfigError("--mode: found no value, expected a mode", hint="l2rm --help")
@@ -60,15 +62,6 @@ def command_text(mode: str, flags: Iterable[Given]) -> str:
     """A command that can be pasted into a shell."""
     words = [f"--{name}" if value is None else f"--{name}={value}" for name, value in flags]
     return shlex.join(["l2rm", mode, *words])
-
-
-def _is_mode(word: str) -> bool:
-    return not word.startswith("-") and "=" not in word
-
-
-def _is_value(word: str) -> bool:
-    """Whether the word after a flag is its value; -1 and -1e-3 are values."""
-    return not word.startswith("-") or re.match(r"-[\d.]", word) is not None
 
 
 def _stray_word_error(word: str, mode: str | None) -> ConfigError:

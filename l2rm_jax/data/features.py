@@ -9,13 +9,12 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, Protocol
 
 import numpy as np
 from jaxtyping import Float, Float32, Int, Int32
 
 from l2rm_jax.console import progress_bar
-from l2rm_jax.data.files import open_array
+from l2rm_jax.data.files import check_entries, check_form, open_array
 from l2rm_jax.errors import DataError, Problems
 
 _BLOCK_BYTES = 1 << 25  # of a block as float32
@@ -26,15 +25,9 @@ _FORMATS = (
 )
 
 
-class _Kind(NamedTuple):
-    """Names of the vectors in one kind of feature file."""
-
-    vector: str  # in error messages
-    counts: str  # in the name of the file with the number of vectors per row
-
-
-# The key is the last part of the feature file's name.
-_KINDS = {"ims": _Kind("region", "regions"), "caps": _Kind("word", "lengths")}
+# By the last part of a feature file's name: the name of its vectors in error messages, and in the
+# name of the file with their number per row.
+_KINDS = {"ims": ("region", "regions"), "caps": ("word", "lengths")}
 
 
 class LazyRows:
@@ -55,42 +48,39 @@ class LazyRows:
         return self._array[self._index[rows]]
 
 
-class Named(Protocol):
-    """Images of some kind, with a name for error messages."""
+class ImageRows:
+    """Images of some kind, with a `name` for error messages and a `shape`."""
 
-    name: str
+    def __len__(self) -> int:
+        return self.shape[0]
 
-    def __len__(self) -> int: ...
+    def blocks(self) -> Iterator[Int[np.ndarray, " block"]]:
+        """Image numbers in order, in blocks of about 32 MB; a progress bar shows the progress."""
+        size = max(1, _BLOCK_BYTES // self._image_bytes())
+        with progress_bar(len(self), f"reading {self.name}", unit="rows") as bar:
+            for start in range(0, len(self), size):
+                block = np.arange(start, min(start + size, len(self)))
+                yield block
+                bar.update(len(block))
 
+    def _checked_rows(self, indices: Sequence[int] | np.ndarray) -> Int[np.ndarray, " rows"]:
+        """Numbers of images as an array, checked to be in range."""
+        indices = np.asarray(indices)
+        outside = np.flatnonzero((indices < 0) | (indices >= len(self)))
+        if len(outside):
+            raise DataError(
+                f"{self.name}: found image index {indices[outside[0]]}, expected 0 to "
+                f"{len(self) - 1}"
+            )
+        return indices
 
-def blocks_of(images: Named, image_bytes: int) -> Iterator[Int[np.ndarray, " block"]]:
-    """Image numbers in order, in blocks of about 32 MB; a progress bar shows the progress."""
-    size = max(1, _BLOCK_BYTES // image_bytes)
-    with progress_bar(len(images), f"reading {images.name}", unit="rows") as bar:
-        for start in range(0, len(images), size):
-            block = np.arange(start, min(start + size, len(images)))
-            yield block
-            bar.update(len(block))
-
-
-def checked_rows(images: Named, indices: Sequence[int] | np.ndarray) -> Int[np.ndarray, " rows"]:
-    """Numbers of images as an array.
-
-    Raises:
-      DataError: a number is out of range.
-    """
-    indices = np.asarray(indices)
-    outside = np.flatnonzero((indices < 0) | (indices >= len(images)))
-    if len(outside):
-        raise DataError(
-            f"{images.name}: found image index {indices[outside[0]]}, expected 0 to "
-            f"{len(images) - 1}"
-        )
-    return indices
+    def _check_head(self, images: int) -> None:
+        if not 1 <= images <= len(self):
+            raise DataError(f"{self.name}: found {len(self)} images, expected at least {images}")
 
 
 @dataclass(frozen=True)
-class RegionFeatures:
+class RegionFeatures(ImageRows):
     """Features [images, regions, dimensions], read as float32 from any stored dtype.
 
     An image may have fewer regions than the array has room for. Stored values after an image's last
@@ -103,8 +93,8 @@ class RegionFeatures:
       scale: [dimensions] factors that turn int8 features into float32; None for other dtypes.
       stride: stored rows per image; 5 if the file repeats each image for each of its captions.
       vector: name of one vector in error messages.
-      labels: [stored] number of each stored row in the file, for error messages; None if the rows
-        are those of the file.
+      labels: [stored] number of each stored row in the file, for error messages; None numbers them
+        from 0.
     """
 
     name: str
@@ -138,16 +128,16 @@ class RegionFeatures:
         problems = Problems()
         path = Path(path)
         split, _, ending = path.stem.rpartition("_")
-        kind = _KINDS[ending]
+        vector, counts_name = _KINDS[ending]
         array = _as_sets(str(path), open_array(path), (*_FLOATS, np.int8))
         scale = None
         if array.dtype == np.int8:
             scale_file = path.with_name(f"{ending}_scale.npy")
             scale = problems.attempt(_read_scale, path, scale_file, dimensions=array.shape[2])
-        counts_file = path.with_name(f"{split}_{kind.counts}.npy")
-        counts = problems.attempt(_read_counts, counts_file, array, kind.vector, clip=clip_counts)
+        counts_file = path.with_name(f"{split}_{counts_name}.npy")
+        counts = problems.attempt(_read_counts, counts_file, array, vector, clip=clip_counts)
         problems.raise_all()
-        return cls(str(path), array, counts, scale, vector=kind.vector)
+        return cls(str(path), array, counts, scale, vector=vector)
 
     @classmethod
     def from_array(
@@ -178,17 +168,13 @@ class RegionFeatures:
         rows, regions, dimensions = self.array.shape
         return rows // self.stride, regions, dimensions
 
-    def __len__(self) -> int:
-        return self.shape[0]
-
     def head(self, images: int) -> "RegionFeatures":
         """Return the first `images` images.
 
         Raises:
           DataError: there are fewer images, or `images` is less than 1.
         """
-        if not 1 <= images <= len(self):
-            raise DataError(f"{self.name}: found {len(self)} images, expected at least {images}")
+        self._check_head(images)
         stored = images * self.stride
         labels = None if self.labels is None else self.labels[:stored]
         return replace(self, array=self.array[:stored], counts=self.counts[:stored], labels=labels)
@@ -208,13 +194,9 @@ class RegionFeatures:
             labels=stored if self.labels is None else self.labels[stored],
         )
 
-    def blocks(self) -> Iterator[Int[np.ndarray, " block"]]:
-        """Image numbers in order, in blocks whose stored rows take about 32 MB as float32.
-
-        A progress bar shows the progress.
-        """
-        _, regions, dimensions = self.shape
-        return blocks_of(self, self.stride * regions * dimensions * 4)
+    def _image_bytes(self) -> int:
+        """Size as float32 of the stored rows of an image."""
+        return self.stride * math.prod(self.shape[1:]) * 4
 
     def check_values(self) -> None:
         """Read all features once.
@@ -273,7 +255,7 @@ class RegionFeatures:
 
     def _stored_rows(self, indices: Sequence[int] | np.ndarray) -> Int[np.ndarray, " rows"]:
         """First stored row of each image."""
-        return checked_rows(self, indices) * self.stride
+        return self._checked_rows(indices) * self.stride
 
     def _describe_bad_value(
         self, value: np.number, stored: int, vector: int, dimension: int
@@ -289,8 +271,8 @@ class RegionFeatures:
 
 def _as_sets(name: str, array: np.ndarray, dtypes: Sequence[type]) -> np.ndarray:
     """Check rank and dtype; return rank 3, where an array of rank 2 gives sets of one vector."""
-    if array.ndim not in (2, 3) or array.dtype not in dtypes or 0 in array.shape:
-        raise DataError(f"{name}: found {array.dtype} {list(array.shape)}, expected {_FORMATS}")
+    is_valid = array.ndim in (2, 3) and array.dtype in dtypes and 0 not in array.shape
+    check_form(name, array, is_valid, _FORMATS)
     return array if array.ndim == 3 else array[:, None]
 
 
@@ -309,17 +291,11 @@ def _checked_counts(
     stored, regions, _ = features.shape
     if counts is None:
         return np.full(stored, regions, np.int32)
-    if counts.shape != (stored,) or counts.dtype.kind not in "iu":
-        raise DataError(
-            f"{name}: found {counts.dtype} {list(counts.shape)}, expected integers [{stored}], one "
-            "per row of features"
-        )
-    out_of_range = np.flatnonzero((counts < 1) | (counts > regions))
-    if len(out_of_range) and not clip:
-        expected = f"expected 1 to {regions} {vector}s"
-        raise DataError(
-            *(f"{name}: entry {at}: found {counts[at]}, {expected}" for at in out_of_range)
-        )
+    is_valid = counts.shape == (stored,) and counts.dtype.kind in "iu"
+    check_form(name, counts, is_valid, f"integers [{stored}], one per row of features")
+    if not clip:
+        is_count = (counts >= 1) & (counts <= regions)
+        check_entries(name, counts, is_count, f"1 to {regions} {vector}s")
     return counts.astype(np.int64).clip(1, regions).astype(np.int32)
 
 
@@ -328,15 +304,9 @@ def _read_scale(features: Path, path: Path, dimensions: int) -> Float32[np.ndarr
     if not path.is_file():
         raise DataError(f"{path}: no such file; the int8 features of {features} require it")
     scale = open_array(path)
-    if scale.shape != (dimensions,) or scale.dtype not in (np.float32, np.float64):
-        raise DataError(
-            f"{path}: found {scale.dtype} {list(scale.shape)}, expected float32 or float64 "
-            f"[{dimensions}]"
-        )
+    is_valid = scale.shape == (dimensions,) and scale.dtype in (np.float32, np.float64)
+    check_form(path, scale, is_valid, f"float32 or float64 [{dimensions}]")
     with np.errstate(over="ignore"):  # the check below finds infinities
         scale = scale.astype(np.float32)
-    bad = np.flatnonzero(~np.isfinite(scale))
-    if len(bad):
-        expected = "expected a finite number"
-        raise DataError(*(f"{path}: entry {at}: found {scale[at]}, {expected}" for at in bad))
+    check_entries(path, scale, np.isfinite(scale), "a finite number")
     return scale

@@ -23,7 +23,7 @@ from l2rm_jax.errors import ConfigError, DataError, L2RMError, first_line
 _log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.5  # longer than another process holds a lock that it only looks at
-_FLAGS = {"directory": "out", "page": "html"}  # of the command line, by what they name
+_FLAGS = {"directory": "out", "page": "html"}  # of the command line, by the kind of path
 
 
 def open_array(path: Path) -> np.ndarray:
@@ -72,17 +72,34 @@ def open_array(path: Path) -> np.ndarray:
     return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
 
 
+def check_form(name: str | Path, array: np.ndarray, is_valid: bool, expected: str) -> None:
+    """Raise `DataError` with the dtype and shape of an array unless `is_valid`."""
+    if not is_valid:
+        raise DataError(f"{name}: found {array.dtype} {list(array.shape)}, expected {expected}")
+
+
+def check_entries(
+    name: str | Path, values: np.ndarray, are_valid: np.ndarray, expected: str
+) -> None:
+    """Raise `DataError` if entries of a vector are invalid; lists each of them."""
+    wrong = np.flatnonzero(~are_valid)
+    if len(wrong):
+        raise DataError(
+            *(f"{name}: entry {row}: found {values[row]}, expected {expected}" for row in wrong)
+        )
+
+
 @contextlib.contextmanager
 def open_arrays(path: str | Path, what: str, hint: str) -> Iterator[Mapping[str, np.ndarray]]:
     """Open the arrays of a `.npz` file that a run keeps.
 
     Args:
       path: the file.
-      what: what the file should be, for the message: "a judgement of pairs".
-      hint: what to do about a damaged file, as the end of the message.
+      what: the expected content, for the message: "a judgement of pairs".
+      hint: the remedy for a damaged file, as the end of the message.
 
     Raises:
-      DataError: the file is missing or damaged, or an array that is asked for is missing.
+      DataError: the file is missing or damaged, or a requested array is missing.
     """
     try:
         # NumPy leaves a damaged file open that it has opened itself.
@@ -105,7 +122,7 @@ def new_file(path: Path, what: str = "file") -> Iterator[Path]:
 
     Args:
       path: the file.
-      what: what it is, for the message.
+      what: the kind of file, for the message.
 
     Yields:
       The empty file beside it that the caller fills; if the caller fails, it is removed.
@@ -130,7 +147,7 @@ def new_directory(path: Path) -> Iterator[Path]:
     """Fill a directory that may not exist yet, and that appears only when it is complete.
 
     Yields:
-      The empty directory beside it that the caller fills; what a killed process left is removed.
+      The empty directory beside it that the caller fills, without files of a killed process.
 
     Raises:
       ConfigError: the directory exists already.
@@ -160,10 +177,10 @@ def check_work(file: Path, identity: Mapping[str, Any], what: str) -> None:
     Args:
       file: where the identity of the work is kept, in a directory of `NAME.partial`.
       identity: all that the result depends on.
-      what: what is in progress, for the message: "import".
+      what: the kind of work, for the message: "import".
 
     Raises:
-      ConfigError: names what it differs in.
+      ConfigError: it is of another command; the message names the differences.
     """
     now = json.loads(json.dumps(identity))
     try:
@@ -175,7 +192,7 @@ def check_work(file: Path, identity: Mapping[str, Any], what: str) -> None:
 
 
 def claim_work(file: Path, identity: Mapping[str, Any], what: str) -> None:
-    """As `check_work`; then keep the identity, so that no other command goes on with the work."""
+    """As `check_work`; then keep the identity, so that no other command continues the work."""
     check_work(file, identity, what)
     replace_file(file, json.dumps(identity).encode())
 
@@ -268,7 +285,7 @@ def remove_unfinished(directory: Path) -> None:
 
 
 def check_new(path: Path, what: str = "file") -> None:
-    """Check that nothing would be overwritten; `what` says what is to be written.
+    """Check that nothing would be overwritten; `what` is the kind of path, for the message.
 
     Raises:
       ConfigError: the path exists already.

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int, Real
 
-from l2rm_jax.data.files import open_array
+from l2rm_jax.data.files import check_entries, check_form, open_array
 from l2rm_jax.errors import ConfigError, DataError
 
 FILTERS = ("none", "truth", "score", "share", "judgement")
@@ -119,12 +119,9 @@ def read_scores(path: str | Path, pairs: int, images: int = 0) -> Real[np.ndarra
       DataError: as `kept_pairs`.
     """
     scores = open_scores(path)
-    if len(scores) != pairs:
-        part = f" of the first {images} images (data.train_images)" if images else ""
-        raise DataError(
-            f"{path}: found {scores.dtype} {list(scores.shape)}, expected numbers [{pairs}], one "
-            f"per training pair{part}"
-        )
+    part = f" of the first {images} images (data.train_images)" if images else ""
+    expected = f"numbers [{pairs}], one per training pair{part}"
+    check_form(path, scores, len(scores) == pairs, expected)
     return scores
 
 
@@ -135,16 +132,9 @@ def open_scores(path: str | Path) -> Real[np.ndarray, " scores"]:
       DataError: the file cannot be read, or holds anything but a vector of finite numbers.
     """
     scores = np.array(open_array(Path(path)))
-    if scores.ndim != 1 or scores.dtype.kind not in "fiu":
-        raise DataError(
-            f"{path}: found {scores.dtype} {list(scores.shape)}, expected one axis of numbers, one "
-            "per training pair"
-        )
-    bad = np.flatnonzero(~np.isfinite(scores))
-    if len(bad):
-        raise DataError(
-            *(f"{path}: entry {at}: found {scores[at]}, expected a finite number" for at in bad)
-        )
+    is_vector = scores.ndim == 1 and scores.dtype.kind in "fiu"
+    check_form(path, scores, is_vector, "one axis of numbers, one per training pair")
+    check_entries(path, scores, np.isfinite(scores), "a finite number")
     return scores
 
 

@@ -1,4 +1,4 @@
-"""What the user calls the images and captions of a split, where the files say it."""
+"""Names of the images and captions of a split in the user's own data, if the files have them."""
 
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,11 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def read_ids(data_config: Any, pairs: PairDataset) -> tuple[list[str] | None, list[str] | None]:
-    """What the user calls each image and each caption; None where the data do not say it.
+    """Read the user's name of each image and each caption; None if the data have no names.
 
     Args:
       data_config: the `data` part of a config.
-      pairs: the pairs that it describes, or those of the first images.
+      pairs: the pairs that it describes, or the pairs of its first images.
 
     Raises:
       DataError: as `read_image_ids`.
@@ -31,7 +31,7 @@ def read_ids(data_config: Any, pairs: PairDataset) -> tuple[list[str] | None, li
 
 
 def read_image_ids(path: str | Path, split: str, images: int) -> list[str] | None:
-    """Read `{split}_ids.txt`, one line an image; None if there is no such file.
+    """Read `{split}_ids.txt`, one line per image; None if there is no such file.
 
     Args:
       path: directory of the data.
@@ -55,7 +55,7 @@ def read_image_ids(path: str | Path, split: str, images: int) -> list[str] | Non
 def read_caption_ids(path: str | Path, split: str) -> list[str] | None:
     """Read the first column of `{split}_caps.tsv`; None if there is no such file.
 
-    The lines are those that `captions.parse_captions` has checked.
+    `captions.parse_captions` has checked the lines.
     """
     file = Path(path) / f"{split}_caps.tsv"
     return [line.partition("\t")[0] for line in _lines(file)] if file.is_file() else None

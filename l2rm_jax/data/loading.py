@@ -1,7 +1,8 @@
 """Read the data of a run: three splits, a vocabulary and a mismatch, checked against each other."""
 
-import io
+import contextlib
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,12 @@ from jaxtyping import Int
 
 from l2rm_jax.bases import Bases
 from l2rm_jax.data import filters, mismatch
-from l2rm_jax.data.files import replace_file
-from l2rm_jax.data.mismatch import Mismatch
+from l2rm_jax.data.files import replace_array
+from l2rm_jax.data.mismatch import INDEX_FILE, Mismatch, check_mismatch, run_mismatch
 from l2rm_jax.data.pairs import Data, PairDataset, Tokens
 from l2rm_jax.data.pieces import Pieces
 from l2rm_jax.data.pretrained import Encoders
 from l2rm_jax.data.record import read_record
-from l2rm_jax.data.run_mismatch import INDEX_FILE, check_mismatch, run_mismatch
 from l2rm_jax.data.stored import (
     StoredSplit,
     check_caption_kinds,
@@ -105,26 +105,11 @@ def load_data(
     mismatched = attempt(run_mismatch, mismatch_config, stored[0], workdir=workdir)
     kept = attempt(_kept_pairs, mismatched, stored[0], config=data_config)
     in_words = not any(split and split.vectors is not None for split in stored)
-    if pieces is None:
-        vocabulary, split_sentences = _word_tools(problems, data_config, in_words, workdir)
-    else:
-        vocabulary = pieces
+    vocabulary, split_sentences = _word_tools(problems, data_config, pieces, in_words, workdir)
+    if pieces is not None:
         attempt(_check_no_words, data_config, workdir=workdir)
     problems.raise_all()
-
-    if pieces is not None:
-        tokens = [
-            pieces.encode_all(split.captions, f"captions of {split.split}") for split in stored
-        ]
-    elif in_words:
-        # Tokenizing is slow on large data, so it is done once, after all other checks.
-        words = [
-            [tokenize(caption, split_sentences) for caption in split.captions] for split in stored
-        ]
-        vocabulary = vocabulary or Vocabulary.from_words(words[0] + words[1], data_config.min_count)
-        tokens = [[vocabulary.encode_words(line) for line in lines] for lines in words]
-    else:
-        tokens = [split.vectors for split in stored]
+    tokens, vocabulary = _tokens(stored, vocabulary, split_sentences, data_config.min_count)
     train, dev, test = map(_matched_pairs, stored, tokens)
     # All of dev is tokenized, because all of it counts for the vocabulary.
     train, dev = train.with_mismatch(mismatched), dev.head(len(short_dev.images))
@@ -165,28 +150,33 @@ def load_train(
     stored = attempt(_first_images, stored, data_config.train_images, field="data.train_images")
     attempt(check_mismatch, mismatch_config)
     mismatched = attempt(run_mismatch, mismatch_config, stored, workdir=workdir)
-    if pieces is None:
-        vocabulary, split_sentences = _word_tools(problems, data_config, in_words, workdir)
-    else:
-        vocabulary = pieces
+    vocabulary, split_sentences = _word_tools(problems, data_config, pieces, in_words, workdir)
     problems.raise_all()
-    tokens = stored.vectors
-    if pieces is not None:
-        tokens = pieces.encode_all(stored.captions, f"captions of {stored.split}")
-    elif in_words:
-        every = stored.captions + ([] if vocabulary else _dev_captions(data_config))
-        words = [tokenize(caption, split_sentences) for caption in every]
-        vocabulary = vocabulary or Vocabulary.from_words(words, data_config.min_count)
-        tokens = [vocabulary.encode_words(line) for line in words[: len(stored.captions)]]
-    return _matched_pairs(stored, tokens).with_mismatch(mismatched), vocabulary
+    splits = [stored]
+    if vocabulary is None:
+        with contextlib.suppress(DataError):  # only a run needs dev
+            splits.append(open_split(data_config, split_names(data_config)[1]))
+    tokens, vocabulary = _tokens(splits, vocabulary, split_sentences, data_config.min_count)
+    return _matched_pairs(stored, tokens[0]).with_mismatch(mismatched), vocabulary
 
 
-def _dev_captions(data_config: Any) -> list[str]:
-    """Captions of dev; none if it cannot be read, as only a run needs it."""
-    try:
-        return open_split(data_config, split_names(data_config)[1]).captions
-    except DataError:
-        return []
+def _tokens(
+    splits: list[StoredSplit],
+    vocabulary: Vocabulary | Pieces | None,
+    split_sentences: SentenceSplitter | None,
+    min_count: int,
+) -> tuple[list[Tokens], Vocabulary | Pieces]:
+    """Tokens of each split, and the vocabulary, built from the first two splits if it is None."""
+    if isinstance(vocabulary, Pieces):
+        return [
+            vocabulary.encode_all(split.captions, f"captions of {split.split}") for split in splits
+        ], vocabulary
+    if vocabulary is not None and not len(vocabulary):
+        return [split.vectors for split in splits], vocabulary
+    # Tokenizing is slow on large data, so it is done once, after all other checks.
+    words = [[tokenize(caption, split_sentences) for caption in each.captions] for each in splits]
+    vocabulary = vocabulary or Vocabulary.from_words(chain(*words[:2]), min_count)
+    return [[vocabulary.encode_words(line) for line in lines] for lines in words], vocabulary
 
 
 def split_names(data_config: Any) -> tuple[str, str, str]:
@@ -251,9 +241,7 @@ def save_vocabulary_and_index(data: Data, workdir: str | Path) -> None:
     vocabulary, index = Path(workdir) / VOCABULARY_FILE, Path(workdir) / INDEX_FILE
     vectors = Path(workdir) / WORD_VECTORS_FILE
     if data.word_vectors is not None and not vectors.exists():
-        content = io.BytesIO()
-        np.save(content, data.word_vectors)
-        replace_file(vectors, content.getvalue())
+        replace_array(vectors, data.word_vectors)
     if data.pretrained is not None:
         data.pretrained.keep(Path(workdir))
     if isinstance(data.vocabulary, Vocabulary) and len(data.vocabulary) and not vocabulary.exists():
@@ -295,9 +283,15 @@ def _first_images(split: StoredSplit, images: int, field: str) -> StoredSplit:
 
 
 def _word_tools(
-    problems: Problems, data_config: Any, in_words: bool, workdir: Path | None
-) -> tuple[Vocabulary | None, SentenceSplitter | None]:
+    problems: Problems,
+    data_config: Any,
+    pieces: Pieces | None,
+    in_words: bool,
+    workdir: Path | None,
+) -> tuple[Vocabulary | Pieces | None, SentenceSplitter | None]:
     """Vocabulary, None if it must still be built, and sentence splitter, if configured."""
+    if pieces is not None:
+        return pieces, None
     vocabulary = problems.attempt(
         _known_vocabulary if in_words else _empty_vocabulary,
         data_config.vocabulary,

@@ -11,20 +11,21 @@ Results under different protocols cannot be compared. With five captions per ima
 0.6, 40% of the images keep at least one matched caption under `image`, but 92% under `caption`.
 """
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int, Integer
 
-from l2rm_jax.data.files import open_array, replace_array
+from l2rm_jax.data.files import check_entries, check_form, open_array, replace_array
+from l2rm_jax.data.stored import StoredSplit
 from l2rm_jax.errors import ConfigError, DataError
 
 SEMI_PAIRED = "semi_paired"
 PROTOCOLS = ("image", "caption", SEMI_PAIRED)
+INDEX_FILE = "mismatch_index.npy"  # of a work directory
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Mismatch:
     image_count: int
     true_rate: float
     kept_share: float
-    filtered: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    filtered: Mapping[str, object] = field(default_factory=dict)
     known: Bool[np.ndarray, " captions"] | None = None
 
     def row(self) -> dict[str, object]:
@@ -185,10 +186,7 @@ def read(
             f"{path}: found {len(index)} entries, expected {image_count} (one per image) or "
             f"{captions} (one per caption)"
         )
-    outside = np.flatnonzero((index < 0) | (index >= image_count))
-    if len(outside):
-        expected = f"expected 0 to {image_count - 1}"
-        raise DataError(*(f"{path}: entry {at}: found {index[at]}, {expected}" for at in outside))
+    check_entries(path, index, (index >= 0) & (index < image_count), f"0 to {image_count - 1}")
     index = index.astype(np.int64)
     stored = index[caption_image] if len(index) == image_count else index
     image_of_last_caption = np.zeros(image_count, np.int64)
@@ -212,15 +210,12 @@ def read_known(
       DataError: the file is missing or truncated, has a wrong rank or dtype, or a row out of range.
     """
     rows, captions = open_index(path), len(caption_image)
-    outside = np.flatnonzero((rows < 0) | (rows >= captions))
-    if len(outside):
-        expected = f"expected 0 to {captions - 1}"
-        raise DataError(*(f"{path}: entry {at}: found {rows[at]}, {expected}" for at in outside))
+    check_entries(path, rows, (rows >= 0) & (rows < captions), f"0 to {captions - 1}")
     stored = np.asarray(caption_image)
-    made = _count_rates(SEMI_PAIRED, None, None, str(path), stored, caption_image, image_count)
     known = np.zeros(captions, bool)
     known[rows] = True
-    return replace(made, known=known)
+    counts = stored, caption_image, image_count, known
+    return _count_rates(SEMI_PAIRED, None, None, str(path), *counts)
 
 
 def open_index(path: str | Path) -> Integer[np.ndarray, " entries"]:
@@ -230,16 +225,57 @@ def open_index(path: str | Path) -> Integer[np.ndarray, " entries"]:
       DataError: the file is missing or truncated, or has a wrong rank or dtype.
     """
     index = open_array(Path(path))
-    if index.ndim != 1 or index.dtype.kind not in "iu":
-        raise DataError(
-            f"{path}: found {index.dtype} {list(index.shape)}, expected one axis of integers"
-        )
+    check_form(path, index, index.ndim == 1 and index.dtype.kind in "iu", "one axis of integers")
     return index
 
 
 def write(mismatch: Mismatch, path: str | Path) -> None:
     """Write the index as a `.npy` file of int64, one entry per caption."""
     replace_array(Path(path), mismatch.stored_image)
+
+
+def check_mismatch(config: Any) -> None:
+    """Check the mismatch settings as far as possible without the training pairs."""
+    if config.paired_file:
+        if (config.protocol, config.paired_images, config.file) != (SEMI_PAIRED, 0, ""):
+            raise ConfigError(
+                f"mismatch.paired_file requires mismatch.protocol={SEMI_PAIRED}, "
+                "mismatch.paired_images=0 and no mismatch.file; found "
+                f"{config.protocol}, {config.paired_images} and {config.file!r}"
+            )
+        open_index(config.paired_file)
+    elif not config.file:
+        check_settings(config.protocol, config.rate, config.seed, config.paired_images)
+    elif config.paired_images or config.protocol == SEMI_PAIRED:
+        raise ConfigError(
+            f"mismatch.file cannot be combined with mismatch.paired_images={config.paired_images} "
+            f"and mismatch.protocol={config.protocol}: an index does not say which images are "
+            "paired; use 0 and image or caption"
+        )
+    else:
+        open_index(config.file)
+
+
+def run_mismatch(config: Any, train: StoredSplit, workdir: Path | None) -> Mismatch:
+    """Make the mismatch of the config; it must equal the mismatch in `workdir`, if any."""
+    pairs = train.caption_image, len(train.images)
+    if config.paired_file:
+        asked = read_known(config.paired_file, *pairs)
+    elif config.file:
+        asked = read(config.file, *pairs)
+    else:
+        asked = generate(config.protocol, config.rate, config.seed, *pairs, config.paired_images)
+    if workdir is None or not (workdir / INDEX_FILE).exists():
+        return asked
+    own_file = workdir / INDEX_FILE
+    own = read(own_file, *pairs)
+    if not np.array_equal(own.stored_image, asked.stored_image):
+        raise DataError(
+            f"{own_file}: found this run's mismatch with a true rate of {own.true_rate:.4f}, "
+            f"expected the mismatch of the config ({asked.source}) with {asked.true_rate:.4f}. "
+            "The run's mismatch is never overwritten: use another workdir or the run's settings"
+        )
+    return asked
 
 
 def _permute_some(values: np.ndarray, rate: float, rng: np.random.Generator) -> np.ndarray:
@@ -269,8 +305,8 @@ def _semi_paired(
     is_kept = np.ones(image_count, bool)
     is_kept[chosen] = False
     rate, stored = 1 - paired_images / image_count, image[caption_image]
-    made = _count_rates(SEMI_PAIRED, rate, seed, "generated", stored, caption_image, image_count)
-    return replace(made, known=is_kept[caption_image])
+    counts = stored, caption_image, image_count, is_kept[caption_image]
+    return _count_rates(SEMI_PAIRED, rate, seed, "generated", *counts)
 
 
 def _count_rates(
@@ -281,6 +317,7 @@ def _count_rates(
     stored: np.ndarray,
     caption_image: np.ndarray,
     image_count: int,
+    known: np.ndarray | None = None,
 ) -> Mismatch:
     """Make a `Mismatch` from an index, and count its rates."""
     matched = stored == caption_image
@@ -293,4 +330,5 @@ def _count_rates(
         image_count=image_count,
         true_rate=float(1 - matched.mean()),
         kept_share=len(np.unique(caption_image[matched])) / image_count,
+        known=known,
     )

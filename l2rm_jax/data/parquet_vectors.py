@@ -178,15 +178,10 @@ def _batches(file: Path, table: Any, columns: list[str]) -> Iterator[Any]:
     """Rows of a file, in blocks."""
     import pyarrow
 
-    batches = table.iter_batches(_ROWS, columns=columns)
-    while True:
-        try:
-            batch = next(batches, None)
-        except (pyarrow.ArrowException, OSError) as error:
-            raise DataError(f"{file}: cannot be read ({first_line(error, 200)})") from error
-        if batch is None:
-            return
-        yield batch
+    try:
+        yield from table.iter_batches(_ROWS, columns=columns)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"{file}: cannot be read ({first_line(error, 200)})") from error
 
 
 def _block(

@@ -192,11 +192,7 @@ class Pieces:
 
 
 def _read_tokenizer(file: Path) -> Any:
-    """Read a tokenizer.json.
-
-    Raises:
-      DataError: it is missing or damaged, or `tokenizers` is not installed.
-    """
+    """Read a tokenizer.json, with errors as `Pieces`."""
     # Else the library warns at every fork of a process that has tokenized.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     tokenizer = needed_module("tokenizers").Tokenizer

@@ -1,20 +1,19 @@
 """Pictures as pixels, `{split}_pixels.npy`, read row by row from a memory-mapped file."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int, Int32, UInt8
 
-from l2rm_jax.data.features import LazyRows, blocks_of, checked_rows
-from l2rm_jax.data.files import open_array
-from l2rm_jax.errors import DataError
+from l2rm_jax.data.features import ImageRows, LazyRows
+from l2rm_jax.data.files import check_form, open_array
 
 
 @dataclass(frozen=True)
-class Pixels:
+class Pixels(ImageRows):
     """Pictures [images, S, S, 3] of bytes, which a vision transformer encodes within the model.
 
     It has the public interface of `RegionFeatures`. A picture counts as one region.
@@ -26,7 +25,6 @@ class Pixels:
 
     name: str
     array: np.ndarray | LazyRows
-    labels: None = None
     stride: int = 1
 
     @classmethod
@@ -47,11 +45,8 @@ class Pixels:
         """
         shape = array.shape
         is_square = array.ndim == 4 and shape[1] == shape[2] and shape[3] == 3
-        if array.dtype != np.uint8 or not is_square or 0 in shape:
-            raise DataError(
-                f"{name}: found {array.dtype} {list(shape)}, expected pictures, uint8 [images, "
-                "size, size, 3]"
-            )
+        is_valid = array.dtype == np.uint8 and is_square and 0 not in shape
+        check_form(name, array, is_valid, "pictures, uint8 [images, size, size, 3]")
         return cls(name, array)
 
     @property
@@ -59,17 +54,13 @@ class Pixels:
         """Number of images, their height, width and channels."""
         return self.array.shape
 
-    def __len__(self) -> int:
-        return self.shape[0]
-
     def head(self, images: int) -> "Pixels":
         """Return the first `images` images.
 
         Raises:
           DataError: there are fewer images, or `images` is less than 1.
         """
-        if not 1 <= images <= len(self):
-            raise DataError(f"{self.name}: found {len(self)} images, expected at least {images}")
+        self._check_head(images)
         return replace(self, array=self.array[:images])
 
     def take(self, images: Int[np.ndarray, " taken"]) -> "Pixels":
@@ -78,11 +69,10 @@ class Pixels:
         Raises:
           DataError: a row is out of range.
         """
-        return replace(self, array=LazyRows(self.array, checked_rows(self, images)))
+        return replace(self, array=LazyRows(self.array, self._checked_rows(images)))
 
-    def blocks(self) -> Iterator[Int[np.ndarray, " block"]]:
-        """Image numbers in order, in blocks of about 32 MB; a progress bar shows the progress."""
-        return blocks_of(self, math.prod(self.shape[1:]))
+    def _image_bytes(self) -> int:
+        return math.prod(self.shape[1:])
 
     def check_values(self) -> None:
         """Do nothing: every byte is the value of a pixel."""
@@ -96,7 +86,7 @@ class Pixels:
         Raises:
           DataError: a number is out of range.
         """
-        return np.ascontiguousarray(self.array[checked_rows(self, indices)])
+        return np.ascontiguousarray(self.array[self._checked_rows(indices)])
 
     def region_counts(self, indices: Sequence[int] | np.ndarray) -> Int32[np.ndarray, " rows"]:
         """Return 1 for each picture; the model knows the number of its patches.
@@ -104,4 +94,4 @@ class Pixels:
         Raises:
           DataError: a number is out of range.
         """
-        return np.ones(len(checked_rows(self, indices)), np.int32)
+        return np.ones(len(self._checked_rows(indices)), np.int32)

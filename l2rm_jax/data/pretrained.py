@@ -10,15 +10,16 @@ import hashlib
 import json
 import math
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from l2rm_jax.bases import KINDS, Bases, read_image_base, read_preparation, read_text_base
+from l2rm_jax.bases import Bases, read_image_base, read_model_type, read_text_base
 from l2rm_jax.bases.arrays import group_places, place_arrays
+from l2rm_jax.bases.preparation import read_preparation
 from l2rm_jax.data.files import replace_file
 from l2rm_jax.data.hub import find_directory
 from l2rm_jax.data.pieces import TOKENIZER_FILE, Pieces
@@ -105,7 +106,8 @@ class Pretrained:
         """
         if (directory / SOURCE_FILE).exists():
             return
-        for name in (*self._small_files(), *self._weight_names()):
+        small = (name for name in (*SMALL_FILES, INDEX_FILE) if (self.directory / name).is_file())
+        for name in (*small, *self._weight_names()):
             target = directory / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(self.directory / name, target)
@@ -119,11 +121,6 @@ class Pretrained:
             with (self.directory / name).open("rb") as file:
                 hashes[name] = hashlib.file_digest(file, "sha256").hexdigest()
         return hashes
-
-    def _small_files(self) -> Iterator[str]:
-        for name in (*SMALL_FILES, INDEX_FILE):
-            if (self.directory / name).is_file():
-                yield name
 
     def _weight_names(self) -> list[str]:
         return [file.name for file in weight_files(self.directory)]
@@ -209,13 +206,13 @@ def open_pretrained(
         pooling = problems.attempt(_pooling, directory)
         # An error in the pooling must not hide errors in the config.
         settings = {"pooling": pooling or "first"}
-        text = problems.attempt(_read_base, read_text_base, directory, with_kind, **settings)
+        text = problems.attempt(_read_config, read_text_base, directory, with_kind, **settings)
         has_file = problems.attempt(check_file, directory, TOKENIZER_FILE)
         if text and has_file:
             limit, file = max_words or text.positions, directory / TOKENIZER_FILE
             pieces = problems.attempt(Pieces, file, text, max_words=limit)
     if image_encoder:
-        image = problems.attempt(_read_base, read_image_base, directory, with_kind)
+        image = problems.attempt(_read_config, read_image_base, directory, with_kind)
         settings = problems.attempt(_read_preparation_file, directory)
         image = problems.attempt(_with_preparation, directory, image, settings)
     if with_weights:
@@ -234,13 +231,7 @@ def read_kind(directory: str | Path) -> str:
       DataError: there is no such directory or no config.json, or its type is another.
     """
     directory = _find(directory)
-    kind = read_object(directory, CONFIG_FILE).get("model_type")
-    if kind not in KINDS:
-        expected = f"{', '.join(KINDS[:-1])} or {KINDS[-1]}"
-        raise DataError(
-            f"{directory / CONFIG_FILE}: model_type: found {kind!r}, expected {expected}"
-        )
-    return kind
+    return _read_config(read_model_type, directory, read_object(directory, CONFIG_FILE))
 
 
 def _find(directory: str | Path) -> Path:
@@ -268,7 +259,7 @@ def _check_kind(config: Mapping[str, Any], file: Path, **encoders: str | None) -
     return config
 
 
-def _read_base(read: Any, directory: Path, config: Mapping[str, Any], **settings: Any) -> Any:
+def _read_config(read: Any, directory: Path, config: Mapping[str, Any], **settings: Any) -> Any:
     with named_errors(str(directory / CONFIG_FILE)):
         return read(config, **settings)
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from l2rm_jax.data.files import check_form
 from l2rm_jax.data.parquet_vectors import copy_vectors, natural_order, open_parquet, vector_column
 from l2rm_jax.errors import DataError, Problems
 
@@ -123,7 +124,11 @@ def open_shards(directory: str | Path, copies: Path) -> Shards:
     directory, problems = Path(directory), Problems()
     files = {side: _numbered(directory, side, "npy") for side in SIDES}
     if not files[IMAGES]:
-        return _of_tables(_tables(directory), copies, problems)
+        tables = _tables(directory)
+        copied = copy_vectors(tables, SIDES, copies)
+        sides = [_alike(copied[side], problems) for side in SIDES]
+        problems.raise_all()
+        return Shards(*sides, metadata=tables, files=tables)
     metadata = _numbered(directory, METADATA, "parquet")
     for side, others in ((CAPTIONS, files[CAPTIONS]), (METADATA, metadata)):
         if side != METADATA or metadata:
@@ -134,25 +139,12 @@ def open_shards(directory: str | Path, copies: Path) -> Shards:
     )
     problems.raise_all()
     for image, caption in zip(images, captions, strict=True):
-        if len(image.array) != len(caption.array):
-            problems.attempt(
-                _refuse,
-                f"{caption.name}: found {len(caption.array):,} rows, expected "
-                f"{len(image.array):,}, as in {Path(image.name).name}",
-            )
+        problems.attempt(_check_length, caption, image)
     for file, image in zip(metadata.values(), images, strict=bool(metadata)):
         problems.attempt(_check_rows, file, image)
     problems.raise_all()
     of_vectors = [file for side in SIDES for file in files[side].values()]
     return Shards(images, captions, tuple(metadata.values()), of_vectors)
-
-
-def _of_tables(tables: Sequence[Path], copies: Path, problems: Problems) -> Shards:
-    """Open the shards of Parquet files that hold the vectors."""
-    copied = copy_vectors(tables, SIDES, copies)
-    sides = [_alike(copied[side], problems) for side in SIDES]
-    problems.raise_all()
-    return Shards(*sides, metadata=tables, files=tables)
 
 
 def name_column(names: Sequence[str]) -> str | None:
@@ -204,17 +196,19 @@ def common_columns(files: Sequence[Path], wanted: Collection[str]) -> list[str]:
       DataError: files differ in these columns; lists every problem.
       ConfigError: the package pyarrow is missing.
     """
-    problems, first = Problems(), None
+    problems, first = [], None
     for file in files:
         names = open_parquet(file).schema_arrow.names
         own = [each for each in names if each in wanted or each == name_column(names)]
         first = own if first is None else first
         if lost := sorted(set(first) - set(own)):
-            problems.attempt(_refuse, f"{file}: no column {', '.join(lost)}")
+            problems.append(f"{file}: no column {', '.join(lost)}")
         elif more := sorted(set(own) - set(first)):
-            message = f"{file}: found the column {', '.join(more)}, which {files[0].name} lacks"
-            problems.attempt(_refuse, message)
-    problems.raise_all()
+            problems.append(
+                f"{file}: found the column {', '.join(more)}, which {files[0].name} lacks"
+            )
+    if problems:
+        raise DataError(*problems)
     return first or []
 
 
@@ -243,6 +237,14 @@ def images_of_rows(
     pair_image = np.array([number.setdefault(key, len(number)) for key in keys])
     first = np.unique(pair_image, return_index=True)[1]
     return [names[row] for row in first], pair_image, first
+
+
+def _check_length(caption: Shard, image: Shard) -> None:
+    if len(image.array) != len(caption.array):
+        raise DataError(
+            f"{caption.name}: found {len(caption.array):,} rows, expected "
+            f"{len(image.array):,}, as in {Path(image.name).name}"
+        )
 
 
 def _check_rows(file: Path, shard: Shard) -> None:
@@ -287,19 +289,18 @@ def _alike(files: Sequence[tuple[str, Path]], problems: Problems) -> list[Shard]
         array = problems.attempt(_mapped, name, file)
         if array is None:
             continue
-        first = found[0].array if found else array
-        if (array.shape[1], array.dtype) != (first.shape[1], first.dtype):
-            problems.attempt(
-                _refuse,
-                f"{name}: found {array.dtype} [rows, {array.shape[1]}], expected "
-                f"{first.dtype} [rows, {first.shape[1]}], as the shards before it",
-            )
         found.append(Shard(name, array))
+        problems.attempt(_check_likeness, found[-1], found[0].array)
     return found
 
 
-def _refuse(message: str) -> None:
-    raise DataError(message)
+def _check_likeness(shard: Shard, first: np.ndarray) -> None:
+    array = shard.array
+    if (array.shape[1], array.dtype) != (first.shape[1], first.dtype):
+        raise DataError(
+            f"{shard.name}: found {array.dtype} [rows, {array.shape[1]}], expected "
+            f"{first.dtype} [rows, {first.shape[1]}], as the shards before it"
+        )
 
 
 def _mapped(name: str, file: Path) -> np.ndarray:
@@ -307,8 +308,6 @@ def _mapped(name: str, file: Path) -> np.ndarray:
         array = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
         raise DataError(f"{name}: cannot be read ({error}), expected a NumPy array") from error
-    if array.ndim != 2 or array.dtype.kind != "f" or 0 in array.shape:
-        raise DataError(
-            f"{name}: found {array.dtype} {list(array.shape)}, expected floats [rows, dimensions]"
-        )
+    is_valid = array.ndim == 2 and array.dtype.kind == "f" and 0 not in array.shape
+    check_form(name, array, is_valid, "floats [rows, dimensions]")
     return array

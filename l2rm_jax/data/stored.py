@@ -12,14 +12,14 @@ from jaxtyping import Int
 from l2rm_jax.data import scenes
 from l2rm_jax.data.captions import CaptionFile, caption_files, open_captions, parse_captions
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.files import open_array
+from l2rm_jax.data.files import check_entries, check_form, open_array
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.repeats import undo_repeats
 from l2rm_jax.data.shards import have_vectors
 from l2rm_jax.errors import ConfigError, DataError, Problems, nearest_flag
 
 Images = RegionFeatures | Pixels
-SCENES, PRECOMP = "scenes", "precomp"  # the built-in data set; the layout of SCAN and NCR
+SCENES = "scenes"  # the built-in data set; files have the layout of SCAN and NCR
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def open_split(
       DataError: a file is missing or invalid.
       ConfigError: a field does not fit the data set.
     """
-    if layout_of(data_config) == PRECOMP:
+    if not is_scenes(data_config):
         return read_files(data_config.path, split, in_words, in_pixels)
     if in_pixels:
         raise ConfigError(
@@ -66,12 +66,9 @@ def open_split(
     return _generate_scenes(data_config, split)
 
 
-def layout_of(data_config: Any) -> str:
-    """Return `SCENES` for generated data, `PRECOMP` for files.
-
-    Data in a directory are never the built-in data set, whatever their name.
-    """
-    return SCENES if data_config.name == SCENES and not data_config.path else PRECOMP
+def is_scenes(data_config: Any) -> bool:
+    """Whether the data are the built-in data set; data in a directory never are."""
+    return data_config.name == SCENES and not data_config.path
 
 
 def read_files(
@@ -125,7 +122,7 @@ def open_images(data_config: Any, split: str, in_pixels: bool = False) -> Images
     Raises:
       DataError, ConfigError: as `open_split`.
     """
-    if layout_of(data_config) == PRECOMP:
+    if not is_scenes(data_config):
         directory = _check_directory(data_config.path)
         return read_images(directory, split, in_pixels, clip_counts=True)
     return open_split(data_config, split, in_pixels=in_pixels).images
@@ -169,7 +166,7 @@ def open_caption_vectors(data_config: Any, split: str) -> RegionFeatures | None:
     Raises:
       DataError, ConfigError: as `open_split`.
     """
-    if layout_of(data_config) != PRECOMP:
+    if is_scenes(data_config):
         return None
     file = _caption_vector_file(_check_directory(data_config.path), split)
     return RegionFeatures.read(file, clip_counts=True) if file.exists() else None
@@ -295,15 +292,11 @@ def _read_pairs(file: CaptionFile, images: Images, path: Path) -> Int[np.ndarray
         than the previous one, or an image has no caption; lists every such entry or image.
     """
     rows, captions = open_array(path), len(file.lines)
-    if rows.dtype.kind not in "iu" or rows.shape != (captions,):
-        raise DataError(
-            f"{path}: found {rows.dtype} {list(rows.shape)}, expected integers [{captions}], the "
-            f"image row of each caption of {file.path}"
-        )
-    outside = np.flatnonzero((rows < 0) | (rows >= len(images)))
-    if len(outside):
-        expected = f"expected 0 to {len(images) - 1}, a row of {images.name}"
-        raise DataError(*(f"{path}: entry {at}: found {rows[at]}, {expected}" for at in outside))
+    is_index = rows.dtype.kind in "iu" and rows.shape == (captions,)
+    expected = f"integers [{captions}], the image row of each caption of {file.path}"
+    check_form(path, rows, is_index, expected)
+    expected = f"0 to {len(images) - 1}, a row of {images.name}"
+    check_entries(path, rows, (rows >= 0) & (rows < len(images)), expected)
     rows = rows.astype(np.int64)
     falls = np.flatnonzero(np.diff(rows) < 0) + 1
     if len(falls):

@@ -1,7 +1,6 @@
 """Read the files of pretrained weights in Hugging Face's format, without PyTorch."""
 
 import json
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from l2rm_jax.errors import DataError, Problems, first_line
 WEIGHT_FILE = "model.safetensors"
 INDEX_FILE = f"{WEIGHT_FILE}.index.json"
 _PICKLES = ("*.bin", "*.ckpt", "*.pt", "*.pth", "*.pkl", "*.h5", "*.msgpack")
-_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+_DTYPES = ("F32", "F16", "BF16")  # float32, float16 and bfloat16 in a file
 _NAMED = 3  # number of arrays that a message names
 
 
@@ -122,22 +121,27 @@ class Weights:
         shapes = {name: tuple(found.get_shape()) for name, found in slices.items()}
         types = {name: found.get_dtype() for name, found in slices.items()}
         unknown = self._places.keys() - expected.keys()
-        self._raise_all(
-            {
-                "arrays are missing": sorted(expected.keys() - self._places.keys()),
-                "arrays are unknown": sorted(
-                    name for name in unknown if not may_be_left_over(bases, name)
-                ),
-                "arrays have a wrong shape": [
-                    f"{name} {list(shape)}, expected {list(expected[name])}"
-                    for name, shape in shapes.items()
-                    if shape != expected[name]
-                ],
-                "arrays are not float32, float16 or bfloat16": [
-                    f"{name} {kind}" for name, kind in types.items() if kind not in _DTYPES
-                ],
-            }
-        )
+        faults = {
+            "arrays are missing": sorted(expected.keys() - self._places.keys()),
+            "arrays are unknown": sorted(
+                name for name in unknown if not may_be_left_over(bases, name)
+            ),
+            "arrays have a wrong shape": [
+                f"{name} {list(shape)}, expected {list(expected[name])}"
+                for name, shape in shapes.items()
+                if shape != expected[name]
+            ],
+            "arrays are not float32, float16 or bfloat16": [
+                f"{name} {kind}" for name, kind in types.items() if kind not in _DTYPES
+            ],
+        }
+        messages = [
+            f"{self._directory}: {len(names)} {fault}: {_some(names)}"
+            for fault, names in faults.items()
+            if names
+        ]
+        if messages:
+            raise DataError(*messages)
 
     def read(self, name: str) -> np.ndarray:
         """Read an array in float32.
@@ -168,17 +172,7 @@ class Weights:
             )
         return array.reshape(())
 
-    def _raise_all(self, faults: Mapping[str, list[str]]) -> None:
-        messages = [
-            f"{self._directory}: {len(names)} {fault}: {_some(names)}"
-            for fault, names in faults.items()
-            if names
-        ]
-        if messages:
-            raise DataError(*messages)
 
-
-def _some(names: Iterable[str]) -> str:
-    names = list(names)
+def _some(names: list[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more

@@ -44,14 +44,9 @@ def read_word_vectors(path: str | Path, vocabulary: Vocabulary) -> WordVectors:
     return vectors
 
 
-def count_unknown(vectors: WordVectors) -> int:
-    """Number of words without a vector."""
-    return int(np.isnan(vectors[:, 0]).sum())
-
-
 def describe_unknown(vectors: WordVectors) -> str:
     """Describe in a sentence the number of words without a vector."""
-    unknown = count_unknown(vectors)
+    unknown = np.count_nonzero(np.isnan(vectors[:, 0]))
     return f"{unknown:,} of {len(vectors):,} words have no vector and are initialised randomly"
 
 

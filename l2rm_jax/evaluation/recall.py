@@ -42,14 +42,14 @@ def text_ranks(sims: Float[np.ndarray, "I M"], captions_per_image: Counts) -> In
     highest = own == np.maximum.reduceat(own, starts)[owner]
     # Of several own captions with the highest score, the last one ranks first.
     best = np.maximum.reduceat(np.where(highest, captions, -1), starts)
-    return _ranks(sims, best)
+    return ranks_of(sims, best)
 
 
 def image_ranks(
     sims: Float[np.ndarray, "I M"], captions_per_image: Counts
 ) -> Int[np.ndarray, " M"]:
     """Rank (0 = first) of each caption's own image, among all images."""
-    return _ranks(sims.T, _image_of_captions(sims, captions_per_image))
+    return ranks_of(sims.T, _image_of_captions(sims, captions_per_image))
 
 
 def _image_of_captions(
@@ -59,7 +59,9 @@ def _image_of_captions(
     return np.repeat(np.arange(len(sims)), captions_per_image)
 
 
-def _ranks(sims: Float[np.ndarray, "Q C"], target: Int[np.ndarray, " Q"]) -> Int[np.ndarray, " Q"]:
+def ranks_of(
+    sims: Float[np.ndarray, "Q C"], target: Int[np.ndarray, " Q"]
+) -> Int[np.ndarray, " Q"]:
     """Rank of candidate `target[q]` for query q: the number of candidates before it."""
     ranks = np.empty(len(sims), np.int64)
     candidates = np.arange(sims.shape[1])

@@ -90,14 +90,11 @@ class Scorer:
         shape: tuple[int, int],
         done: Callable[[int], None],
     ) -> Float[np.ndarray, "I M"]:
-        """Similarities of equally large image tiles, the last one padded, with captions.
+        """Similarities of all images, from their tiles, with all captions; `shape` has both counts.
 
         Args:
-          variables: as in `similarities`.
-          tiles: codes `[devices, images, ...]` of all images, in order.
-          texts: codes of captions, all on each device, and the rows of the valid ones.
-          shape: number of images and of captions.
-          done: called with the number of pairs that were scored.
+          tiles: codes `[devices, images, ...]` of all images, in order; the last tile is padded.
+          texts: rows of the valid captions of each block, and its codes, all on each device.
         """
         tiles, (images, _) = list(tiles), shape
         size = self._images_at_once(images)
@@ -217,17 +214,7 @@ class Scorer:
         count: int,
         done: Callable[[int], None],
     ) -> Float[np.ndarray, " P"]:
-        """Similarities of selected pairs; every device holds all image codes.
-
-        Args:
-          variables: as in `similarities`.
-          codes: codes of all images.
-          texts: as in `_tile_similarities`.
-          images: image row of each pair.
-          captions: caption row of each pair.
-          count: number of captions.
-          done: called with the number of pairs that were scored.
-        """
+        """Similarities of pairs of rows; `codes` has all images, and there are `count` captions."""
         by_caption = np.argsort(captions, kind="stable")
         starts = np.searchsorted(captions[by_caption], np.arange(count + 1))
         size = PAIR_TILE * self._replicas.local_count

@@ -2,19 +2,26 @@
 
 The proposer's head scores by a product of vectors, so proposing is cheap. In a query's ranking the
 k candidates come first, ordered by the second head; all others follow in the proposer's order. No
-array holds images x captions scores at once. NumPy only.
+array holds images x captions scores at once.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import chain
 
+import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.evaluation.protocols import PROTOCOLS, parse_protocols
-from l2rm_jax.evaluation.recall import DIRECTIONS, QUERY_BLOCK, mean_row, recalls_from_ranks
+from l2rm_jax.evaluation.recall import (
+    DIRECTIONS,
+    QUERY_BLOCK,
+    mean_row,
+    ranks_of,
+    recalls_from_ranks,
+)
 
 
 @dataclass(frozen=True)
@@ -56,8 +63,12 @@ class Proposals:
             rows = slice(start, start + QUERY_BLOCK)
             sims = queries[rows] @ candidates.T
             own = candidate_image == query_image[rows, None]
-            best = _top_k(sims, min(k, len(candidates)))
-            blocks.append((best, np.take_along_axis(own, best, axis=1), _match_ranks(sims, own)))
+            # Both find the first maximum; reversed, it is the last, which ranks first (`recall`).
+            _, columns = jax.lax.top_k(sims[:, ::-1], min(k, len(candidates)))
+            best = len(candidates) - 1 - np.asarray(columns)
+            match = np.argmax(np.where(own, sims, -np.inf)[:, ::-1], axis=1)
+            ranks = ranks_of(sims, len(candidates) - 1 - match)
+            blocks.append((best, np.take_along_axis(own, best, axis=1), ranks))
         return cls(*map(np.concatenate, zip(*blocks, strict=True)))
 
     def rerank(self, scores: Float[np.ndarray, "Q K"], k: int) -> Int[np.ndarray, " Q"]:
@@ -77,36 +88,8 @@ class Proposals:
         return 100.0 * float(np.mean(~self.matches[:, :k].any(1)))
 
 
-def _top_k(sims: Float[np.ndarray, "Q C"], k: int) -> Int[np.ndarray, "Q K"]:
-    """Columns of the k highest values of each row, best first; ties in reverse order.
-
-    It partitions the rows instead of sorting them.
-    """
-    threshold = np.partition(sims, -k, axis=1)[:, -k, None]
-    above, equal = sims > threshold, sims == threshold
-    remaining = k - np.count_nonzero(above, axis=1, keepdims=True)
-    chosen = above | (equal & (np.cumsum(equal[:, ::-1], axis=1)[:, ::-1] <= remaining))
-    best = np.nonzero(chosen)[1].reshape(-1, k)
-    order = np.argsort(np.take_along_axis(sims, best, axis=1), axis=1, kind="stable")[:, ::-1]
-    return np.take_along_axis(best, order, axis=1)
-
-
-def _match_ranks(
-    sims: Float[np.ndarray, "Q C"], own: Bool[np.ndarray, "Q C"]
-) -> Int[np.ndarray, " Q"]:
-    """Rank (0 = first) of each query's best true match; `own` marks the true matches."""
-    last = sims.shape[1] - 1
-    first = last - np.argmax(np.where(own, sims, -np.inf)[:, ::-1], axis=1)[:, None]
-    score = np.take_along_axis(sims, first, axis=1)
-    before = (sims > score) | ((sims == score) & (np.arange(last + 1) > first))
-    return np.count_nonzero(before, axis=1)
-
-
-class _FoldProposals(NamedTuple):
-    """Proposals of one fold in one direction, and the pairs they consist of."""
-
-    proposals: Proposals
-    keys: Int[np.ndarray, "Q K"]  # pair number: image row * captions of the split + caption row
+# Proposals in one direction, and their pair numbers: image row * captions of split + caption row.
+_Direction = tuple[Proposals, Int[np.ndarray, "Q K"]]
 
 
 class Shortlist:
@@ -139,13 +122,9 @@ class Shortlist:
             name: list(_propose(images, texts, caption_image, PROTOCOLS[name].folds, max(counts)))
             for name in parse_protocols(protocols)
         }
-        keys = [
-            direction.keys
-            for folds in self._folds.values()
-            for directions in folds
-            for direction in directions
-        ]
-        self._pairs = np.unique(np.concatenate([key.ravel() for key in keys]))
+        folds = chain(*self._folds.values())
+        keys = [keys.ravel() for directions in folds for _, keys in directions]
+        self._pairs = np.unique(np.concatenate(keys))
 
     @property
     def pairs(self) -> tuple[Int[np.ndarray, " P"], Int[np.ndarray, " P"]]:
@@ -168,9 +147,7 @@ class Shortlist:
             for name, folds in self._folds.items()
         }
 
-    def _fold_row(
-        self, fold: Sequence[_FoldProposals], scores: np.ndarray, k: int
-    ) -> dict[str, float]:
+    def _fold_row(self, fold: Sequence[_Direction], scores: np.ndarray, k: int) -> dict[str, float]:
         ranks, lost = [], {}
         for direction, (proposals, keys) in zip(DIRECTIONS, fold, strict=True):
             candidate_scores = scores[np.searchsorted(self._pairs, keys)]
@@ -181,7 +158,7 @@ class Shortlist:
 
 def _propose(
     images: np.ndarray, texts: np.ndarray, caption_image: np.ndarray, folds: int, k: int
-) -> Iterator[tuple[_FoldProposals, _FoldProposals]]:
+) -> Iterator[tuple[_Direction, _Direction]]:
     """Proposals of each fold: captions for its images, then images for its captions."""
     for rows in np.split(np.arange(len(images)), folds):
         columns = np.flatnonzero((caption_image >= rows[0]) & (caption_image <= rows[-1]))
@@ -189,6 +166,6 @@ def _propose(
         i2t = Proposals.from_vectors(images[rows], texts[columns], rows, owner, k)
         t2i = Proposals.from_vectors(texts[columns], images[rows], owner, rows, k)
         yield (
-            _FoldProposals(i2t, rows[:, None] * len(texts) + columns[i2t.candidates]),
-            _FoldProposals(t2i, rows[t2i.candidates] * len(texts) + columns[:, None]),
+            (i2t, rows[:, None] * len(texts) + columns[i2t.candidates]),
+            (t2i, rows[t2i.candidates] * len(texts) + columns[:, None]),
         )

@@ -1,7 +1,5 @@
 """Zero-shot similarities: compare vectors of one space, such as CLIP's, without training."""
 
-from collections.abc import Iterator
-
 import numpy as np
 from jaxtyping import Float
 
@@ -38,15 +36,12 @@ def unit_means(features: RegionFeatures) -> Float[np.ndarray, "N D"]:
     Raises:
       DataError: a mean is zero, or a value is not finite.
     """
-    means = np.concatenate([*_blocks(features)])
+    starts = range(0, len(features), _BLOCK)
+    blocks = (np.arange(start, min(start + _BLOCK, len(features))) for start in starts)
+    # The sum of a row's vectors has the direction of their mean.
+    means = np.concatenate([features.rows(block).sum(axis=1) for block in blocks])
     norms = np.linalg.norm(means, axis=1, keepdims=True)
     if not norms.all():
         row = int(np.flatnonzero(norms[:, 0] == 0)[0])
         raise DataError(f"{features.name}: row {row}: found a zero mean, expected a direction")
     return means / norms
-
-
-def _blocks(features: RegionFeatures) -> Iterator[np.ndarray]:
-    """Sums of the vectors of each row, which have the direction of their mean."""
-    for start in range(0, len(features), _BLOCK):
-        yield features.rows(np.arange(start, min(start + _BLOCK, len(features)))).sum(axis=1)

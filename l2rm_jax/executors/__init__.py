@@ -3,15 +3,14 @@
 A part is a call of a pure function of arrays or files. Its size depends only on the data, so it
 gives the same bytes on any executor, and again after a worker has died.
 
-* `executor` defines the interface; `LOCAL` is this process.
+* `place` defines the interface and opens the executor that a user has chosen; `LOCAL` is this
+  process.
 * `workers` runs parts on Ray. `shared` splits them among processes that share a directory.
-* `place` opens the executor that a user has chosen.
 
 May import `errors`.
 """
 
-from l2rm_jax.executors.executor import LOCAL, Executor
-from l2rm_jax.executors.place import Place
+from l2rm_jax.executors.place import LOCAL, Executor, Place
 from l2rm_jax.executors.shared import SINGLE, Share, parse_share
 
 __all__ = ["LOCAL", "SINGLE", "Executor", "Place", "Share", "parse_share"]

@@ -1,18 +1,19 @@
 """Import the user's own data: tables, photographs and arrays become a directory that runs read.
 
-* `request` is what the flags ask for, `importer` does it, `command` is the mode of the
-  command line.
-* `plan` reads a source up to pairs, with `sources`, `columns`, `pairs` and `rejected`; `of_shards`
+* `command` holds the modes of the command line, `request` the flags of an import, and `importer`
+  the import itself; `sharded_import` writes one shard per file of the source instead.
+* `resolve` reads a source up to pairs, with `columns`, `pairs` and `rejected`; `from_embeddings`
   does so for vectors in shards.
-* `sources` opens what the user has: `records` and `delimited` read tables of text, `json_rows`
-  JSON, `samples` archives and directories of files; `texts` knows encodings, `names` usual names.
-* `cells` says what captions a cell holds, `pictures` what name or bytes, `splits` which split.
-* `features` encodes or copies, with `pictures`, `shards` and `vectors`; `splits` and `writing`
-  make the directory; `by_file` makes a shard of each file of the source instead.
-* `kept` copies the samples of archives that an audit keeps.
+* `sources` opens a source of any kind: `csv_rows` and `delimited` read tables of text, `json_rows`
+  JSON, `samples` archives and directories of files; `text_io` handles encodings, `column_names`
+  lists usual names.
+* `caption_cells` reads the captions of a cell, `pictures` the names or bytes of pictures.
+* `features` encodes or copies, with `chunks` and `vectors`; `splits` and `writing` make the
+  directory.
+* `filter_tar` copies the samples of archives that an audit keeps.
 
-What turns photographs and captions into features is in `data.encoders`. May import `cli`,
-`run`, `data` and what is below them.
+The encoders of photographs and captions are in `data.encoders`. May import `cli`, `run`, `data` and
+the packages below them.
 """
 
 from l2rm_jax.importing.request import Request

@@ -39,7 +39,7 @@ class Captions(NamedTuple):
 
     Attributes:
       text: the captions; null where a cell is empty.
-      row: place of each caption's row; those of a row follow each other.
+      row: place of each caption's row; captions of a row follow each other.
       unreadable: why cells could not be read, by the place of the caption that stands for each.
     """
 

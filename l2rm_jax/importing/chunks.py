@@ -1,4 +1,4 @@
-"""Features are computed in shards, each a file: an import that is killed loses one at most."""
+"""Compute features in chunks, each a file: an import that is killed loses one at most."""
 
 import logging
 import warnings
@@ -33,7 +33,7 @@ class Shards(NamedTuple):
 
     Attributes:
       files: the shards.
-      numbers: [rows] what each row of features belongs to: numbers of images, or of captions.
+      numbers: [rows] number of the image or caption of each row.
     """
 
     files: tuple[Path, ...]
@@ -49,18 +49,18 @@ class Shards(NamedTuple):
             start += len(features)
 
     def column(self, name: str) -> np.ndarray:
-        """An array that each shard holds besides the features, of all shards."""
+        """Join a further array of all shards."""
         return np.concatenate([read_member(file, name) for file in self.files])
 
 
 class EncodedPictures(NamedTuple):
-    """What encoding some images gave.
+    """Result of encoding images.
 
     Attributes:
       shards: features of the readable ones.
       digest: [images] hash of the bytes of each picture, zeros for an unreadable one.
       reason: [images] why a picture is unreadable; "" for the others.
-      done: what was done to each of the pictures of which something had to be done.
+      done: conversions of each picture that was converted.
     """
 
     shards: Shards
@@ -76,12 +76,12 @@ def encode_pictures(
     directory: Path,
     on_shard: Callable[[Sequence[str]], None],
 ) -> EncodedPictures:
-    """Encode the pictures of some images, as far as that has not been done.
+    """Encode the pictures of some images, except those that are encoded already.
 
     Args:
       encoder: gives the features.
       pictures: gives the pictures.
-      images: which images, the same in every call for a directory.
+      images: numbers of the images, the same in every call for a directory.
       directory: where the shards lie.
       on_shard: called after each shard with the reasons of all images so far; may raise.
 
@@ -154,12 +154,12 @@ def _encode_shard(
 def encode_captions(
     encoder: Encoder, texts: pa.Array, order: Int[np.ndarray, " captions"], directory: Path
 ) -> Shards | None:
-    """Encode captions, as far as that has not been done; None if the encoder leaves them words.
+    """Encode captions that are not encoded yet; None if the encoder leaves them words.
 
     Args:
       encoder: gives the vectors.
       texts: all captions.
-      order: which captions to encode, and in which order; the same for a directory every time.
+      order: captions to encode, in this order; the same in every call for a directory.
       directory: where the shards lie.
 
     Raises:

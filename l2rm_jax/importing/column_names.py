@@ -16,7 +16,7 @@ CAPTION_NAMES = (
 SPLIT_NAMES = ("split", "set_name", "partition")
 FOLDER_NAMES = ("filepath", "file_path", "path", "folder", "directory", "dir")
 FILE_NAMES = ("filename", "file_name", "image_name")
-# Fields of an object that stands in the place of a caption, or of a picture.
+# Fields of an object that stands for a caption, or for a picture.
 CAPTION_FIELDS = ("raw", "caption", "text", "sentence", *CAPTION_NAMES)
 PICTURE_FIELDS = ("path", "file_name", "filename", "filepath", "src", "url")
 PICTURE_ENDINGS = frozenset(
@@ -45,7 +45,7 @@ def is_address(text: str) -> bool:
 
 
 def is_usual(name: str) -> bool:
-    """Whether images or captions are often called so; JSON fields count by their last part."""
+    """Whether this is a usual name of images or captions."""
     return name.strip().lower() in {*IMAGE_NAMES, *CAPTION_NAMES}
 
 

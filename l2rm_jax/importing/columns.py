@@ -1,4 +1,4 @@
-"""Which columns of a source hold the images, the captions and the splits."""
+"""Find the columns of a source that hold the images, the captions and the splits."""
 
 import difflib
 import shlex
@@ -40,7 +40,7 @@ class Columns(NamedTuple):
     folder: str | None = None
 
     def describe(self) -> str:
-        """Which columns are read, as a part of a line."""
+        """Describe the columns as a part of a line."""
         folder = f"{self.folder}/" if self.folder else ""
         split = f", split from {self.split}" if self.split else ""
         captions = (
@@ -129,7 +129,7 @@ def _holds_folders(source: Source, name: str) -> bool:
 def _column_error(
     source: Source, problem: str, names: Sequence[str], hint: str | None = None
 ) -> ConfigError:
-    expected = f"expected one of those of {source.path}: {', '.join(names)}"
+    expected = f"expected one of the columns of {source.path}: {', '.join(names)}"
     return ConfigError(f"{problem}, {expected}", hint=hint)
 
 

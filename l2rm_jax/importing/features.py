@@ -1,4 +1,4 @@
-"""The features of images and captions, wherever they come from, checked and dealt out."""
+"""Encode, read and check the features of images and captions, and write them by split."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ import numpy as np
 from l2rm_jax.data.encoders.encoder import Encoder
 from l2rm_jax.data.files import replace_array
 from l2rm_jax.importing import chunks, vectors, writing
-from l2rm_jax.importing.pairs import Pairs
+from l2rm_jax.importing.pairs import Pairs, reject_pairs
 from l2rm_jax.importing.pictures import DIGEST_BYTES
 from l2rm_jax.importing.rejected import Rejected
 from l2rm_jax.importing.resolve import Plan
@@ -24,7 +24,7 @@ class Images(NamedTuple):
       digest: [images] hash of each image's content.
       is_right: [images] which images can be used.
       blocks: the features.
-      done: how many pictures were converted, by what was done to them.
+      done: number of converted pictures, by the kind of conversion.
     """
 
     digest: np.ndarray
@@ -42,8 +42,8 @@ def image_features(plan: Plan, encoder: Encoder | None, work: Path, rejected: Re
         if digest is None:
             digest = own = np.empty((len(array), DIGEST_BYTES), np.uint8)
         is_right = vectors.scan_vectors(array, "image vectors", own)
-        reject_pairs(rejected, pairs, ~is_right, {}, "not finite: its image vector")
-        return Images(digest, is_right, _blocks(array), {})
+        reject_pairs(rejected, pairs, ~is_right[pairs.image], "not finite: its image vector")
+        return Images(digest, is_right, vectors.vector_blocks(array), {})
     used = np.unique(pairs.image)
     captions = np.bincount(pairs.image, minlength=len(pairs.names))[used]
     known = len(rejected)
@@ -56,9 +56,7 @@ def image_features(plan: Plan, encoder: Encoder | None, work: Path, rejected: Re
 
     def reject(reasons: list[str]) -> None:
         found = {image: why for image, why in zip(used, reasons, strict=False) if why}
-        bad = np.zeros(len(pairs.names), bool)
-        bad[list(found)] = True
-        reject_pairs(rejected, pairs, bad, found)
+        reject_pairs(rejected, pairs, np.isin(pairs.image, list(found)), found)
 
     encoded = chunks.encode_pictures(encoder, plan.pictures, used, work, check)
     reject(encoded.reason.tolist())
@@ -70,25 +68,10 @@ def image_features(plan: Plan, encoder: Encoder | None, work: Path, rejected: Re
     return Images(digest, is_right, encoded.shards.blocks(), dict(sorted(done.items())))
 
 
-def reject_pairs(
-    rejected: Rejected, pairs: Pairs, bad: np.ndarray, reasons: dict[int, str], reason: str = ""
-) -> None:
-    """Reject all pairs of the images that `bad` marks."""
-    for at in np.flatnonzero(bad[pairs.image]):
-        image = int(pairs.image[at])
-        rejected.add(pairs.row[at], pairs.names[image].as_py(), reasons.get(image, reason))
-
-
-def _blocks(array: vectors.Vectors) -> Iterator[chunks.Block]:
-    return vectors.vector_blocks(array, np.arange(len(array)))
-
-
 def finite_captions(array: vectors.Vectors, pairs: Pairs, rejected: Rejected) -> Pairs:
     """The pairs whose caption vectors are finite; the others are rejected."""
     right = vectors.scan_vectors(array, "caption vectors", None)[pairs.caption]
-    for at in np.flatnonzero(~right):
-        name = pairs.names[int(pairs.image[at])].as_py()
-        rejected.add(pairs.row[at], name, "not finite: its caption vector")
+    reject_pairs(rejected, pairs, ~right, "not finite: its caption vector")
     return pairs.take(right)
 
 
@@ -98,8 +81,8 @@ def write_caption_vectors(
     """Write the captions' vectors, if there are any.
 
     Returns:
-      What captions are: words, vectors, tokens (vectors of words) or none; and how many were cut as
-      they are too long for the encoder.
+      The kind of the captions: words, vectors, tokens (vectors of words) or none; and the number of
+      captions that were cut because they are too long for the encoder.
     """
     if plan.is_gallery:
         return {"kind": "none"}
@@ -110,7 +93,7 @@ def write_caption_vectors(
         row[pairs.caption[own]] = np.arange(len(own))
     files = [out / f"{name}_caps.npy" for name in SPLITS]
     if plan.caption_vectors is not None:
-        writing.write_rows(files, split, row, _blocks(plan.caption_vectors))
+        writing.write_rows(files, split, row, vectors.vector_blocks(plan.caption_vectors))
         return {"kind": "vectors"}
     encoded = None
     if encoder is not None:
@@ -120,16 +103,12 @@ def write_caption_vectors(
     lengths = encoded.column("lengths")
     numbered = encoded._replace(numbers=pairs.caption[order])
     width = int(lengths.max()) if len(lengths) else None
-    writing.write_rows(files, split, row, _cut(numbered.blocks(), width), width)
+    # Without padding that no caption needs.
+    blocks = ((numbers, features[:, :width]) for numbers, features in numbered.blocks())
+    writing.write_rows(files, split, row, blocks, width)
     ends = np.cumsum([len(own) for own in layout.pairs])
     for name, own in zip(SPLITS, np.split(lengths, ends[:-1]), strict=True):
         if len(own):
             replace_array(out / f"{name}_lengths.npy", own.astype(np.int32))
     cut = int(encoded.column("cut").sum())
     return {"kind": "tokens" if len(lengths) else "vectors", "cut": cut}
-
-
-def _cut(blocks: Iterator[chunks.Block], width: int | None) -> Iterator[chunks.Block]:
-    """Leave out padding that no caption needs."""
-    for numbers, features in blocks:
-        yield numbers, features if width is None else features[:, :width]

@@ -11,7 +11,7 @@ import shutil
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 KEPT, IDS = "kept.npy", "kept_ids.txt"  # of an audit
 _WORK, _IDENTITY = "work", "keep.json"
-_EXPECTED = "what l2rm import made of .tar files"
+_EXPECTED = "data that l2rm import wrote from .tar files"
 _BLOCK = 1 << 20  # bytes that are copied at once
 Rows = Int[np.ndarray, " rows"]
 
@@ -50,11 +50,11 @@ Rows = Int[np.ndarray, " rows"]
 def filter_samples(
     data: str | Path, audit: str | Path, out: str | Path, executor: Executor = LOCAL
 ) -> dict[str, int]:
-    """Write archives of the samples that an audit keeps; work that was stopped goes on.
+    """Write archives of the samples that an audit keeps; resume work that was stopped.
 
     Args:
-      data: shards or a directory that `l2rm import` made of `.tar` files.
-      audit: what `l2rm audit` wrote of them.
+      data: shards or a directory that `l2rm import` wrote from `.tar` files.
+      audit: output directory of `l2rm audit` for these data.
       out: the new directory, with an archive for each of the source that has samples to keep.
       executor: copies the archives.
 
@@ -96,7 +96,7 @@ def filter_samples(
 
 
 def describe_filtered(counts: dict[str, int], out: Path) -> str:
-    """What was copied, as lines of text."""
+    """Summarise a copy in lines of text."""
     return (
         f"{out}: {counts['archives']:,} archives\n"
         f"samples: {counts['read']:,} read = {counts['written']:,} written + "
@@ -166,21 +166,15 @@ def _copy_parts(source: Path, out: Path, starts: Sequence[int], stays: Sequence[
         write.write(bytes(end + -(write.tell() + end) % tarfile.RECORDSIZE))
 
 
-class _Wanted(NamedTuple):
-    """Archives, and which of their samples are to be kept.
+def _samples_to_keep(
+    data: Path, audit: Path, executor: Executor
+) -> tuple[Path, list[Path], list[Rows]]:
+    """Find the samples to keep.
 
-    Attributes:
-      base: directory that their names start from in the copy.
-      files: the archives.
-      rows: for each, the numbers of its samples, from 1, ascending.
+    Returns:
+      Directory that the names of the archives start from; the archives; for each, the numbers of
+      its samples to keep, from 1, ascending.
     """
-
-    base: Path
-    files: list[Path]
-    rows: list[Rows]
-
-
-def _samples_to_keep(data: Path, audit: Path, executor: Executor) -> _Wanted:
     of_shards, record = read_shards_record(data), read_record(data)
     kept = np.asarray(open_array(audit / KEPT))
     if of_shards:
@@ -205,7 +199,7 @@ def _samples_to_keep(data: Path, audit: Path, executor: Executor) -> _Wanted:
             f"{source['path']}: found {sum(counts):,} samples, expected "
             f"{record['rows']['read']:,}, as when they were imported"
         )
-    return _Wanted(base, files, _divided(stays, counts))
+    return base, files, _divided(stays, counts)
 
 
 def _check_audit(
@@ -226,7 +220,8 @@ def _check_audit(
     if report["inputs"]["pairs"] != len(image) or names != expected:
         raise DataError(
             f"{audit}: found an audit of {report['inputs']['name']}, with "
-            f"{report['inputs']['pairs']:,} pairs, expected one of the {len(image):,} of {data}"
+            f"{report['inputs']['pairs']:,} pairs, expected an audit of {data}, with "
+            f"{len(image):,} pairs"
         )
 
 
@@ -239,7 +234,7 @@ def _archives(source: str) -> tuple[Path, list[Path]]:
     return path if path.is_dir() else files[0].parent, files
 
 
-def _of_shards(shards: Path, rows: Rows) -> _Wanted:
+def _of_shards(shards: Path, rows: Rows) -> tuple[Path, list[Path], list[Rows]]:
     """The samples of some rows of shards, which say where each of them was read."""
     record = read_shards_record(shards)
     if record is None:
@@ -258,7 +253,7 @@ def _of_shards(shards: Path, rows: Rows) -> _Wanted:
         np.unique(table.read(["row"])["row"].to_numpy()[own - 1])
         for table, own in zip(tables, places, strict=True)
     ]
-    return _Wanted(base, files, wanted)
+    return base, files, wanted
 
 
 def _divided(rows: Rows, counts: Sequence[int]) -> list[Rows]:
@@ -269,7 +264,7 @@ def _divided(rows: Rows, counts: Sequence[int]) -> list[Rows]:
 
 
 def _identity(files: Sequence[Path], wanted: Sequence[Rows]) -> dict[str, Any]:
-    """All that the copy depends on: work in progress goes on only if it is equal."""
+    """Everything that the copy depends on: only a copy with the same identity is resumed."""
     samples = hashlib.blake2b(digest_size=16)
     for rows in wanted:
         samples.update(f"{len(rows)} ".encode() + rows.astype(np.int64).tobytes())

@@ -1,6 +1,6 @@
-"""The plan of an import whose source is vectors in shards: a data directory that runs train on.
+"""Plan an import of vectors in shards into a data directory that runs train on.
 
-Pairs are those that an audit of the shards judges. Images are dealt out to splits by the hash of
+The pairs are the same as in an audit of the shards. Images are dealt out to splits by the hash of
 the picture, where the metadata have it, as in an import of the pictures themselves.
 """
 
@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from jaxtyping import UInt8
 
 from l2rm_jax.data.files import file_states
 from l2rm_jax.data.parquet_vectors import open_parquet
@@ -58,6 +57,10 @@ def plan_of_shards(request: Request, work: Path, rejected: Rejected) -> Plan:
     else:
         pairs = _pairs_without_text(keys, names)
     first, record = pairs.first_row - 1, read_shards_record(request.source)
+    if digests is not None:
+        content = bytes.fromhex("".join(digests.take(pa.array(first)).to_pylist()))
+        digests = np.frombuffer(content, np.uint8).reshape(-1, DIGEST_BYTES)
+    states = json.dumps(file_states(shards.files)).encode()
     return Plan(
         pairs,
         source,
@@ -65,8 +68,8 @@ def plan_of_shards(request: Request, work: Path, rejected: Rejected) -> Plan:
         pictures=None,
         image_vectors=rows_of(shards.images, first),
         caption_vectors=rows_of(shards.captions),
-        digests=None if digests is None else _bytes(digests.take(pa.array(first))),
-        files=_identity(shards),
+        digests=digests,
+        files=hashlib.blake2b(states, digest_size=16).hexdigest(),
         encoder=record and record["encoder"],
     )
 
@@ -118,11 +121,6 @@ def _digests(source: Source) -> pa.Array | None:
     return digests
 
 
-def _bytes(digests: pa.Array) -> UInt8[np.ndarray, "images 16"]:
-    content = bytes.fromhex("".join(digests.to_pylist()))
-    return np.frombuffer(content, np.uint8).reshape(-1, DIGEST_BYTES)
-
-
 def _pairs(
     source: Source, columns: Columns, keys: pa.Array, names: pa.Array, rejected: Rejected
 ) -> Pairs:
@@ -161,9 +159,3 @@ def _pairs_without_text(keys: pa.Array, names: pa.Array) -> Pairs:
     first, rows = np.unique(image, return_index=True)[1] + 1, np.arange(len(keys))
     own = distinct_names(names.take(pa.array(first - 1)).to_pylist(), first)
     return Pairs(rows + 1, image, rows, None, own, first, None, len(rows), len(rows))
-
-
-def _identity(shards: Shards) -> str:
-    """Hash of the names, sizes and times of all files of vectors."""
-    states = json.dumps(file_states(shards.files))
-    return hashlib.blake2b(states.encode(), digest_size=16).hexdigest()

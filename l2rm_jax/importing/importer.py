@@ -1,4 +1,4 @@
-"""The import: read the source, encode, split, write, and give the directory its name."""
+"""Import a source: read it, encode, split and write, then give the directory its name."""
 
 import hashlib
 import json
@@ -26,19 +26,13 @@ from l2rm_jax.data.files import (
 from l2rm_jax.data.record import DATASET_FILE
 from l2rm_jax.errors import DataError
 from l2rm_jax.importing import splits, writing
-from l2rm_jax.importing.features import (
-    finite_captions,
-    image_features,
-    reject_pairs,
-    write_caption_vectors,
-)
+from l2rm_jax.importing.features import finite_captions, image_features, write_caption_vectors
 from l2rm_jax.importing.from_embeddings import plan_of_shards
-from l2rm_jax.importing.pairs import Pairs
+from l2rm_jax.importing.pairs import Pairs, reject_pairs
 from l2rm_jax.importing.rejected import Rejected
 from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.resolve import Plan, check_missing, find_missing, hash_pairs, read_plan
 from l2rm_jax.importing.splits import NONE, SPLITS
-from l2rm_jax.importing.vectors import open_vectors
 from l2rm_jax.version import __version__
 
 _log = logging.getLogger(__name__)
@@ -96,7 +90,7 @@ def import_data(
 
 
 def load_encoder(name: str, tokens: str | None) -> Encoder:
-    """Load an encoder by its name and what tokens to take of it (`run.encoders.make_encoder`)."""
+    """Load an encoder by its name and `--tokens` (`run.encoders.make_encoder`)."""
     _log.info("loading the encoder %s", name)
     from l2rm_jax.run import encoders  # takes seconds, and is not needed for vectors
 
@@ -108,9 +102,9 @@ def _load_encoder(request: Request) -> Encoder:
 
 
 def _identity(request: Request, plan: Plan) -> dict[str, Any]:
-    """All that the result depends on, but for the encoder.
+    """Everything but the encoder that the result depends on.
 
-    An import in progress is continued only if all of it is equal.
+    An import in progress is continued only if its identity is the same.
     """
     arrays = {}
     for flag in ("image_vectors", "caption_vectors"):
@@ -163,7 +157,7 @@ def _write(
     if not plan.is_gallery:
         _check_split_sizes(layout, request, how)
 
-    in_pixels = bool(encoder) and _image_kind(identity["encoder"]) == PIXELS
+    in_pixels = bool(encoder) and (identity["encoder"].get("images") or {}).get("kind") == PIXELS
     files = [out / f"{name}_{'pixels' if in_pixels else 'ims'}.npy" for name in SPLITS]
     writing.write_rows(files, layout.image_split, layout.image_row, images.blocks)
     captions = write_caption_vectors(out, work, plan, encoder, pairs, layout)
@@ -177,7 +171,7 @@ def _write(
         "source": {
             "path": identity["source"],
             "kind": plan.source.kind if plan.source else "arrays",
-            "bytes": _file_size(identity["source"]),
+            "bytes": os.path.getsize(request.source) if os.path.isfile(request.source) else None,
             "pictures": str(plan.pictures.base.resolve()) if _has_files(plan) else None,
             "image_vectors": (identity["image_vectors"] or [None])[0],
             "caption_vectors": (identity["caption_vectors"] or [None])[0],
@@ -189,7 +183,7 @@ def _write(
             name: {"images": count, "captions": len(own) if with_captions else 0}
             for name, count, own in zip(SPLITS, layout.image_counts, layout.pairs, strict=True)
         },
-        "images": _describe_pixels(files) if in_pixels else _describe_array(files),
+        "images": _describe_array(files),
         "captions": {**captions, **_describe_array([out / f"{n}_caps.npy" for n in SPLITS])},
         "same_content": _count_copies(images.digest, layout),
         "rows": rows,
@@ -223,13 +217,8 @@ def _count_rows(plan: Plan, pairs: Pairs, rejected: Rejected) -> dict[str, int]:
     return dict(zip(("read", "captions", "written", "rejected"), (total, *counts), strict=True))
 
 
-def _file_size(path: str | None) -> int | None:
-    """Size of a source that is one file, which tells whether it is still the same; else None."""
-    return os.path.getsize(path) if path and os.path.isfile(path) else None
-
-
 def _has_files(plan: Plan) -> bool:
-    """Whether the names of the images are those of picture files."""
+    """Whether images are named by their picture files."""
     pictures = plan.pictures
     return pictures is not None and (pictures.cells is None or plan.source.kind == "files")
 
@@ -241,9 +230,9 @@ def _split(
     rejected: Rejected,
     usual: tuple[float, ...],
 ) -> tuple[np.ndarray, Pairs, dict[str, Any]]:
-    """The split of each image, the pairs that are left, and how it was split.
+    """Split the images; return their splits, the remaining pairs and a record of the method.
 
-    `usual` are the shares where neither flag nor source says how.
+    `usual` are the shares if neither a flag nor the source names a split.
     """
     if request.split or pairs.split is None:
         shares = splits.parse_shares(request.split) if request.split else usual
@@ -251,7 +240,7 @@ def _split(
         split = np.full(len(digest), NONE)
         split[used] = splits.split_by_shares(digest[used], shares, request.seed)
         return split, pairs, {"by": "shares", "shares": list(shares), "seed": request.seed}
-    # The same picture under two names, in two splits: the one that comes first stays.
+    # The same picture under two names, in two splits: the first stays.
     used = np.unique(pairs.image)
     _, first, content = np.unique(
         np.ascontiguousarray(digest[used]).view("S16").ravel(),
@@ -260,15 +249,14 @@ def _split(
     )
     original = used[first[content]]
     leaks = pairs.split[used] != pairs.split[original]
-    bad = np.zeros(len(digest), bool)
-    bad[used[leaks]] = True
+    bad = np.isin(pairs.image, used[leaks])
     reasons = {
         int(image): f"same picture: as {pairs.names[int(other)].as_py()}, which is in "
         f"{SPLITS[pairs.split[other]]}"
         for image, other in zip(used[leaks], original[leaks], strict=True)
     }
     reject_pairs(rejected, pairs, bad, reasons)
-    return pairs.split, pairs.take(~bad[pairs.image]), {"by": "source"}
+    return pairs.split, pairs.take(~bad), {"by": "source"}
 
 
 def _check_split_sizes(layout: writing.Layout, request: Request, how: dict[str, Any]) -> None:
@@ -282,35 +270,26 @@ def _check_split_sizes(layout: writing.Layout, request: Request, how: dict[str, 
             )
 
 
-def _image_kind(described: dict[str, Any]) -> str | None:
-    """What kind of features an encoder makes of pictures, as far as it says."""
-    return (described.get("images") or {}).get("kind")
-
-
-def _describe_pixels(files: list[Path]) -> dict[str, Any]:
-    """Form of a file of pictures."""
-    array = open_array(next(file for file in files if file.exists()))
-    return {"kind": PIXELS, "size": array.shape[1], "dtype": str(array.dtype)}
-
-
 def _describe_array(files: list[Path]) -> dict[str, Any]:
-    """Form of a feature file: number of vectors a row, dimensions and type; empty without one."""
-    for file in files:
-        if file.exists():
-            array = open_vectors(file)
-            sets = array.shape[1] if array.ndim == 3 else 1
-            return {"vectors": sets, "dimensions": array.shape[-1], "dtype": str(array.dtype)}
-    return {}
+    """Form of a file of pictures, or of features with their vectors per row; {} without a file."""
+    file = next((file for file in files if file.exists()), None)
+    if file is None:
+        return {}
+    array = open_array(file)
+    if array.ndim == 4:
+        return {"kind": PIXELS, "size": array.shape[1], "dtype": str(array.dtype)}
+    sets = array.shape[1] if array.ndim == 3 else 1
+    return {"vectors": sets, "dimensions": array.shape[-1], "dtype": str(array.dtype)}
 
 
 def _count_copies(digest: np.ndarray, layout: writing.Layout) -> int:
-    """Number of images whose content is that of another one too."""
+    """Number of images with the same content as an earlier image."""
     used = np.ascontiguousarray(digest[layout.image_split != NONE]).view("S16").ravel()
     return len(used) - len(np.unique(used))
 
 
 def describe_import(record: dict[str, Any], out: Path) -> str:
-    """What was imported, and what to do next, as lines of text."""
+    """Summarise an import and suggest the next commands, in lines of text."""
     sizes = record["splits"]
     total = {what: sum(size[what] for size in sizes.values()) for what in ("images", "captions")}
     parts = [f"{name} {size['images']:,}" for name, size in sizes.items() if size["images"]]

@@ -20,7 +20,13 @@ from l2rm_jax.importing.column_names import (
 from l2rm_jax.importing.delimited import Skipped
 from l2rm_jax.importing.text_io import as_unicode, open_text
 
-_LISTS = ("images", "data", "annotations", "rows", "samples")  # what holds the rows, in doubt
+_LISTS = (
+    "images",
+    "data",
+    "annotations",
+    "rows",
+    "samples",
+)  # fields with the rows
 
 
 def read_json(file: Path) -> tuple[str, pa.Table, Skipped]:
@@ -85,7 +91,11 @@ def _rows_of_document(document: Any, file: Path) -> Sequence[Any]:
         return _rows_of_coco(document["images"], document["annotations"])
     if isinstance(document.get("columns"), list) and isinstance(document.get("data"), list):
         return [dict(zip(document["columns"], row, strict=False)) for row in document["data"]]
-    lists = {name: each for name, each in document.items() if _holds_objects(each)}
+    lists = {
+        name: each
+        for name, each in document.items()
+        if isinstance(each, list) and each and all(isinstance(row, dict) for row in each)
+    }
     if lists:
         name = next((name for name in _LISTS if name in lists), None)
         if name is None and len(lists) > 1:
@@ -109,10 +119,6 @@ def _rows_by_name(document: Mapping[str, Any], file: Path) -> Sequence[Any]:
         return [{"image": name, "caption": captions} for name, captions in document.items()]
     names = ", ".join(list(document)[:5])
     raise DataError(f"{file}: found an object with {names}, expected a list of rows")
-
-
-def _holds_objects(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
 
 
 def _are_columns(values: Sequence[Any], kind: type) -> bool:

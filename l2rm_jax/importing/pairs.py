@@ -1,9 +1,9 @@
-"""From the rows of a source to pairs: columns, captions, and which rows show the same image.
+"""Turn the rows of a source into pairs: read captions and splits, group rows by image.
 
 All of it works on whole columns, as a table can have millions of rows.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ from l2rm_jax.importing.sources import Source
 from l2rm_jax.importing.splits import NONE, SPLITS, split_number
 from l2rm_jax.importing.text_io import guess_encoding
 
-# What can be wrong with a row, as far as the table says; 0 is nothing.
+# Problems of a row that the table alone shows; 0 is none.
 _REASONS = (
     "",
     "another split: the same image is in another split in an earlier row",
@@ -47,7 +47,7 @@ _BLOCK_BYTES = 1 << 18  # which stay in the processor's cache
 
 
 class Pairs(NamedTuple):
-    """The pairs of a source that are right as far as the table alone says.
+    """The pairs of a source that passed all checks of the table.
 
     Attributes:
       row: row of each pair in the source, from 1.
@@ -55,7 +55,7 @@ class Pairs(NamedTuple):
       caption: number of its caption, counted over all rows, with rejected ones.
       text: the captions, each on one line; None if there are only vectors, or images alone. Of
         the latter, each row is a pair without a caption.
-      names: what the user calls each image.
+      names: the user's name for each image.
       first_row: row in which each image appears first.
       split: number of each image's split by the source; None if the source does not split.
       caption_count: number of captions, with rejected ones.
@@ -72,13 +72,13 @@ class Pairs(NamedTuple):
     caption_count: int
     entries: int
 
-    def take(self, kept: np.ndarray) -> "Pairs":
-        """Keep some of the pairs, by a mask or by their places."""
+    def take(self, kept: Bool[np.ndarray, " pairs"]) -> "Pairs":
+        """Keep the pairs that a mask marks."""
         return self._replace(
             row=self.row[kept],
             image=self.image[kept],
             caption=self.caption[kept],
-            text=None if self.text is None else _select(self.text, kept),
+            text=None if self.text is None else self.text.filter(pa.array(kept)),
         )
 
 
@@ -94,18 +94,11 @@ class Runs(NamedTuple):
     lengths: Int[np.ndarray, " runs"]
 
 
-def _select(array: pa.Array, kept: np.ndarray) -> pa.Array:
-    return array.filter(pa.array(kept)) if kept.dtype == bool else array.take(pa.array(kept))
-
-
-def row_numbers(source: Source) -> list[Int[np.ndarray, " rows"]]:
-    """Numbers of the rows of each part, from 1 over all parts, with gaps for skipped ones."""
-    total = sum(len(part.table) for part in source.parts) + len(source.skipped)
-    is_read = np.ones(total, bool)
+def row_numbers(source: Source) -> Int[np.ndarray, " rows"]:
+    """Numbers of all rows, from 1 over all parts, with gaps for skipped ones."""
+    is_read = np.ones(source.rows, bool)
     is_read[[row - 1 for row, _ in source.skipped]] = False
-    numbers = np.flatnonzero(is_read) + 1
-    ends = np.cumsum([len(part.table) for part in source.parts])
-    return np.split(numbers, ends[:-1])
+    return np.flatnonzero(is_read) + 1
 
 
 def read_pairs(
@@ -122,12 +115,12 @@ def read_pairs(
       columns: which columns to read.
       images: what identifies the image of each row.
       rejected: takes the rows that are left out.
-      name_images: what the user calls images, given the row in which each appears first; None if
-        that is what identifies them.
+      name_images: gives the user's names of images from the row in which each appears first; None
+        if `images` holds these names.
     """
     for row, reason in source.skipped:
         rejected.add(row, "", reason)
-    row_number = np.concatenate([np.zeros(0, np.int64), *row_numbers(source)])
+    row_number = row_numbers(source)
     code = images.keys.dictionary_encode()
     image_of_run = code.indices.fill_null(-1).to_numpy().astype(np.int64)
     image_of_row = np.repeat(image_of_run, images.lengths)
@@ -180,8 +173,21 @@ def read_pairs(
     return pairs.take(problem == 0) if problem.any() else pairs
 
 
+def reject_pairs(
+    rejected: Rejected,
+    pairs: Pairs,
+    bad: Bool[np.ndarray, " pairs"],
+    reasons: str | Mapping[int, str],
+) -> None:
+    """Reject the pairs that `bad` marks, for one reason or for a reason by number of the image."""
+    for at in np.flatnonzero(bad):
+        image = int(pairs.image[at])
+        reason = reasons if isinstance(reasons, str) else reasons[image]
+        rejected.add(pairs.row[at], pairs.names[image].as_py(), reason)
+
+
 def pairs_of_arrays(images: int, captions: int) -> Pairs:
-    """The pairs of two arrays without a table: as many captions for each image, in order."""
+    """Pair two arrays without a table: each image has the same number of captions, in order."""
     if captions % images:
         raise ConfigError(
             f"--caption_vectors: found {captions} rows for the {images} of --image_vectors, "
@@ -196,8 +202,8 @@ def pairs_of_arrays(images: int, captions: int) -> Pairs:
 def _on_one_line(text: pa.Array) -> pa.Array:
     """Captions in Unicode's form NFC, without white space at their ends, and with single spaces.
 
-    Characters without width that are no part of a word are left out; the one that divides words,
-    where a language has no spaces, becomes a space.
+    Characters without width that are no part of a word are left out; the zero-width space, which
+    divides words in languages without spaces, becomes a space.
     """
     uneven = pc.match_substring_regex(text, _UNEVEN)
     if not pc.any(uneven).as_py():
@@ -224,7 +230,7 @@ def _is_plain(text: pa.Array) -> bool:
 
 
 def _bytes_of(text: pa.Array) -> tuple[Int[np.ndarray, " captions_and_1"], UInt8[np.ndarray, " n"]]:
-    """Where each caption starts in the bytes of all, with the end of the last; and these bytes."""
+    """Return the offset of each caption in the bytes of all, plus the end; and these bytes."""
     _, offsets, data = text.buffers()
     starts = np.frombuffer(offsets, np.int64)[text.offset : text.offset + len(text) + 1]
     first, end = int(starts[0]), int(starts[-1])
@@ -236,7 +242,7 @@ def _bytes_of(text: pa.Array) -> tuple[Int[np.ndarray, " captions_and_1"], UInt8
 def _caption_problems(
     text: pa.Array, is_plain: bool, captions: Captions
 ) -> Iterator[tuple[int, Bool[np.ndarray, " captions"]]]:
-    """The captions of each kind of problem, the most telling kind last."""
+    """Yield each kind of problem and its captions, the most telling kind last."""
     length = pc.binary_length(text).to_numpy()
     long = np.flatnonzero(length > MAX_CHARACTERS)  # in bytes; characters are not more
     too_long = np.zeros(len(text), bool)
@@ -268,20 +274,20 @@ def _first_of_equals(
         keys[filled] += np.add.reduceat(data, starts[filled], dtype=np.uint8)
     good = np.flatnonzero(problem == 0)
     keys = (keys[good] * np.uint64(_MIX) >> np.uint64(32)).astype(np.uint32)
-    alike = good[_is_repeated(keys)]
-    if not len(alike):
+    repeated = good[_is_repeated(keys)]
+    if not len(repeated):
         return first
-    code = text.take(pa.array(alike)).dictionary_encode()
-    pair = image[alike] * len(code.dictionary) + code.indices.to_numpy()
+    code = text.take(pa.array(repeated)).dictionary_encode()
+    pair = image[repeated] * len(code.dictionary) + code.indices.to_numpy()
     order = np.argsort(pair, kind="stable")
     begins = np.flatnonzero(np.diff(pair[order], prepend=-1))
     copies = np.diff(begins, append=len(order))
-    first[alike[order]] = np.repeat(alike[order[begins]], copies)
+    first[repeated[order]] = np.repeat(repeated[order[begins]], copies)
     return first
 
 
 def _is_repeated(keys: UInt32[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
-    """Which keys occur more than once; fast if few do."""
+    """Mark keys that occur more than once; fast if few do."""
     ordered = np.sort(keys)
     repeated = ordered[1:][ordered[1:] == ordered[:-1]]
     # The upper half of the bits rules most keys out before the search for the others.
@@ -297,7 +303,7 @@ def _is_repeated(keys: UInt32[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
 def _splits_of_images(
     source: Source, columns: Columns, image_of_row: np.ndarray, images: int
 ) -> tuple[np.ndarray | None, np.ndarray, pa.Array | None]:
-    """The split of each image by its first row; of each row the problem with it, and its name."""
+    """Return the split of each image by its first row, and the problem and split name per row."""
     rows = len(image_of_row)
     if columns.split is not None:
         names = joined([text_column(part, columns.split) for part in source.parts])

@@ -1,4 +1,4 @@
-"""Photographs: where they are, and what identifies each."""
+"""Find and read photographs, and identify each by its name or its bytes."""
 
 import hashlib
 import itertools
@@ -37,7 +37,7 @@ class Pictures(NamedTuple):
 
     Attributes:
       base: directory that names of files start from.
-      names: [images] what the user calls each image.
+      names: [images] the user's name for each image.
       cells: [rows] the pictures, if a table or an archive holds them.
       row: [images] row of each image in `cells`.
     """
@@ -74,14 +74,14 @@ def _read_file(base: Path, name: str) -> bytes:
 
 
 def _name_problem(name: str) -> str:
-    """Why no file can have a name; "" if one can."""
+    """Say why no file can have this name; "" if one can."""
     if name.startswith(ADDRESSES):
         return "no file: found a web address, expected a file on this machine"
     return "no file: its name holds a line break" if "\n" in name or "\r" in name else ""
 
 
 def missing_files(pictures: Pictures, images: np.ndarray) -> dict[int, str]:
-    """Why some images have no file; empty if a table holds the pictures."""
+    """Reason for each image without a file; empty if a table holds the pictures."""
     if pictures.cells is not None:
         return {}
     numbers = np.unique(images)
@@ -95,7 +95,7 @@ def missing_files(pictures: Pictures, images: np.ndarray) -> dict[int, str]:
 
 
 def likely_cause(pictures: Pictures, images: np.ndarray) -> tuple[str, str | None]:
-    """Why no image has a file, as a clause, and what to try.
+    """Explain in a clause why no image has a file, and give a hint.
 
     Files of the first name are looked for below the directory that names start from, and beside it.
     """
@@ -127,7 +127,7 @@ def _find_file(name: Path, folder: Path) -> Path | None:
 
 
 def image_keys(source: Source, columns: Columns) -> tuple[Runs, pa.ChunkedArray | None]:
-    """What identifies the image of each row: its name, or the hash of its bytes.
+    """Identify the image of each row by its name or the hash of its bytes.
 
     Returns:
       The keys, null where a row has no picture; and the cells with the pictures, None if the image
@@ -195,7 +195,7 @@ def picture_of(value: Any) -> tuple[bytes | None, str]:
     """The bytes of a picture, None if a file has them, and the name of that file.
 
     Args:
-      value: what a cell holds: a name, bytes, a place in an archive, an object with the bytes or
+      value: content of a cell: a name, bytes, a place in an archive, an object with the bytes or
         the name, a list of one of these, or nothing.
     """
     if isinstance(value, str) and value[:1] in ("[", "{"):
@@ -216,10 +216,10 @@ def picture_of(value: Any) -> tuple[bytes | None, str]:
 
 
 def name_cells(source: Source, cells: pa.ChunkedArray, first_row: np.ndarray) -> pa.Array:
-    """What the user calls each image whose picture lies in a table.
+    """Name each image whose picture lies in a table.
 
-    It is the name of the picture's file where the table keeps one. Names that occur twice, and
-    missing ones, get the number of the row.
+    The name is that in the table, if there is one. Names that occur twice, and missing ones, get
+    the number of the row.
     """
     places = cells_of_rows(source, first_row)
     return distinct_names([_name_of(cells[int(at)].as_py()) for at in places], first_row)
@@ -243,7 +243,7 @@ def _name_of(value: Any) -> str:
 
 def cells_of_rows(source: Source, rows: np.ndarray) -> np.ndarray:
     """Places of rows, which are numbered from 1 with gaps, among all cells of a column."""
-    return np.searchsorted(np.concatenate(row_numbers(source)), rows)
+    return np.searchsorted(row_numbers(source), rows)
 
 
 def digest_of(content: bytes) -> bytes:

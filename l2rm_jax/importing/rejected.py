@@ -1,4 +1,4 @@
-"""Rows that are left out: counted, listed with their reasons, and an error if they are many."""
+"""Count and list rejected rows with their reasons, and stop the import if there are too many."""
 
 import csv
 import io
@@ -19,7 +19,7 @@ class Rejection(NamedTuple):
     Attributes:
       row: number of the row in the source, from 1; the header of a table does not count.
       image: the image as the row names it; "" if it names none.
-      reason: what was found, and expected if that is not obvious.
+      reason: the problem, with the expected value if that is not obvious.
     """
 
     row: int
@@ -43,7 +43,7 @@ class Rejected:
         return len(self._rejections)
 
     def rows(self) -> set[int]:
-        """The numbers of the rows of which something was rejected."""
+        """Numbers of all rows with a rejection."""
         return {each.row for each in self._rejections}
 
     def add(self, row: int, image: str, reason: str) -> None:
@@ -60,10 +60,15 @@ class Rejected:
           DataError: a larger share was rejected than is allowed, or everything.
         """
         self._rejections.sort()
-        self._write()
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(Rejection._fields)
+        writer.writerows(self._rejections)
+        replace_file(self._file, text.getvalue().encode("utf-8", "replace"))
         count, total = len(self), len(self) + accepted
         if accepted and count <= self.most * total:
             return
+        enough = min(1.0, count / total * 1.05 + 0.001)  # not less when it is rounded
         first: dict[str, Rejection] = {}
         for each in self._rejections:
             first.setdefault(_kind(each), each)
@@ -80,26 +85,14 @@ class Rejected:
                     *lines,
                 ]
             ),
-            hint=f"--max_rejected={_rounded_up(count / total)}" if accepted else None,
+            hint=f"--max_rejected={enough:.2g}" if accepted else None,
         )
 
     def reasons(self) -> dict[str, int]:
-        """How many rows were rejected for each kind of reason, in alphabetical order."""
+        """Count the rejected rows by kind of reason, in alphabetical order."""
         return dict(sorted(Counter(map(_kind, self._rejections)).items()))
-
-    def _write(self) -> None:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(Rejection._fields)
-        writer.writerows(self._rejections)
-        replace_file(self._file, text.getvalue().encode("utf-8", "replace"))
 
 
 def _kind(rejection: Rejection) -> str:
     """The kind of a reason, without its details."""
     return rejection.reason.partition(":")[0]
-
-
-def _rounded_up(share: float) -> str:
-    """A share with two digits, not smaller than it is."""
-    return f"{min(1.0, share * 1.05 + 0.001):.2g}"

@@ -1,4 +1,4 @@
-"""What the user asks to import, checked before anything is read."""
+"""The request for an import, checked before anything is read."""
 
 import importlib.util
 from dataclasses import dataclass
@@ -16,14 +16,13 @@ class Request:
 
     Attributes:
       out: directory to write.
-      source: table, archive or directory of what the user has, or of vectors in shards; "" for
-        arrays alone.
-      pictures: directory that names of pictures start from; "" for the source's.
+      source: the user's table, archive or directory, or vectors in shards; "" for arrays alone.
+      pictures: directory in which picture files are looked up; "" for the source's directory.
       image_column: column with the image; "" guesses.
       caption_columns: columns with captions; empty guesses.
-      image_vectors: `.npy` file with one row an image; "" encodes pictures.
-      caption_vectors: `.npy` file with one row a caption; "" for none.
-      encoder: what encodes pictures, `none` if the vectors are given.
+      image_vectors: `.npy` file with one row per image; "" encodes pictures.
+      caption_vectors: `.npy` file with one row per caption; "" for none.
+      encoder: encoder of pictures and captions, `none` if the vectors are given.
       tokens: `patches` for states of patches and tokens instead of one vector each, or "".
       split: shares of train, dev and test; "" takes the source's split, else 80%, 10% and 10%.
       seed: seed of the split by shares.
@@ -45,7 +44,7 @@ class Request:
 
     @property
     def partial(self) -> Path:
-        """Where the work in progress lies."""
+        """Directory of the work in progress."""
         return self.out.with_name(f"{self.out.name}.partial")
 
     @property
@@ -55,7 +54,7 @@ class Request:
 
     @cached_property
     def has_shards(self) -> bool:
-        """Whether the source has vectors in shards, and no other encoder is asked for."""
+        """Whether the source has vectors in shards, and no encoder is named."""
         if self.image_vectors or self.encoder or not self.source:
             return False
         return have_vectors(self.source)
@@ -69,14 +68,12 @@ class Request:
         """
         if self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
             raise ConfigError(
-                f"--out: {self.out} exists already, expected a new directory; what is complete is "
-                "never overwritten",
+                f"--out: {self.out} exists already, expected a new directory; complete directories "
+                "are never overwritten",
                 hint=f"--out={self.out}-2",
             )
         if self.image_vectors and self.encoder not in ("", "none"):
-            raise ConfigError(
-                f"--encoder={self.encoder}: found with --image_vectors, expected only one of them"
-            )
+            raise ConfigError(f"--encoder={self.encoder} cannot be combined with --image_vectors")
         if self.is_encoded and not self.source:
             raise ConfigError(
                 "--source: missing, expected a table of images and captions, or --image_vectors "
@@ -85,22 +82,20 @@ class Request:
             )
         if self.is_encoded and self.encoder in ("", "none"):
             raise ConfigError(
-                "--encoder: missing, expected what turns pictures into vectors, or --image_vectors",
+                "--encoder: missing, expected an encoder of pictures, or --image_vectors",
                 hint="--encoder=transformers:openai/clip-vit-base-patch32",
             )
         if self.caption_vectors and self.is_encoded:
-            raise ConfigError("--caption_vectors: found alone, expected --image_vectors too")
+            raise ConfigError("--caption_vectors requires --image_vectors")
         if self.image_vectors and not (self.caption_vectors or self.source):
-            raise ConfigError(
-                "--image_vectors: found alone, expected --caption_vectors, or captions (--source)"
-            )
+            raise ConfigError("--image_vectors requires --caption_vectors, or captions (--source)")
         if self.pictures and not Path(self.pictures).is_dir():
             raise ConfigError(
                 f"--pictures: found no directory {self.pictures}",
                 hint=nearest_flag("pictures", self.pictures),
             )
         if self.tokens and not self.is_encoded:
-            raise ConfigError("--tokens: needs --encoder")
+            raise ConfigError("--tokens requires --encoder")
         if not 0 <= self.max_rejected <= 1:
             raise ConfigError(f"--max_rejected: found {self.max_rejected}, expected 0 to 1")
         if self.seed < 0:

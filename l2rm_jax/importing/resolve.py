@@ -1,4 +1,4 @@
-"""The plan of an import: which pairs of which pictures or vectors, before anything is encoded."""
+"""Plan an import: resolve its pairs and its pictures or vectors before anything is encoded."""
 
 import hashlib
 import logging
@@ -12,7 +12,7 @@ from l2rm_jax.data.shards import ShardRows
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.importing import pictures as photographs
 from l2rm_jax.importing.columns import Columns, find_columns
-from l2rm_jax.importing.pairs import Pairs, pairs_of_arrays, read_pairs
+from l2rm_jax.importing.pairs import Pairs, pairs_of_arrays, read_pairs, reject_pairs
 from l2rm_jax.importing.rejected import Rejected
 from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.sources import Source, open_source
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class Plan(NamedTuple):
-    """What is imported, as far as the source alone says.
+    """The pairs and features to import, before anything is encoded.
 
     Attributes:
       pairs: the pairs.
@@ -33,7 +33,7 @@ class Plan(NamedTuple):
       caption_vectors: likewise.
       digests: [images] hash of each picture, where the source says it.
       files: hash of the names and times of the files of vectors in shards; "" for others.
-      encoder: what made the vectors in shards, where they say it.
+      encoder: description of the encoder of vectors in shards, if they have one.
     """
 
     pairs: Pairs
@@ -73,9 +73,7 @@ def read_plan(request: Request, work: Path, rejected: Rejected) -> Plan:
     )
     _log.info("%s (%s): %s", source.path, source.kind, columns.describe())
     if caption_vectors is not None and not columns.captions:
-        raise ConfigError(
-            "--caption_vectors: found with images alone, expected captions in --source"
-        )
+        raise ConfigError("--caption_vectors requires captions in --source, which has images alone")
     keys, cells = photographs.image_keys(source, columns)
     name_images = None if cells is None else partial(photographs.name_cells, source, cells)
     pairs = read_pairs(source, columns, keys, rejected, name_images)
@@ -91,7 +89,7 @@ def read_plan(request: Request, work: Path, rejected: Rejected) -> Plan:
 
 
 def _check_rows(flag: str, array: np.ndarray | None, count: int, what: str, source: Source) -> None:
-    """Check the length of an array; rows that could not be read are named first."""
+    """Check the length of an array; report unreadable rows first."""
     if array is None or len(array) == count:
         return
     found = f"{flag}: found {len(array)} rows for the {count} {what} of --source"
@@ -105,7 +103,7 @@ def _check_rows(flag: str, array: np.ndarray | None, count: int, what: str, sour
 
 
 def find_missing(plan: Plan) -> dict[int, str]:
-    """Why some images have no file, by their numbers.
+    """Find images without a file; return the reason by image number.
 
     Raises:
       DataError: none has one, so that names or directory are wrong.
@@ -130,18 +128,15 @@ def check_missing(plan: Plan, missing: dict[int, str], request: Request) -> None
     Raises:
       DataError: more than `max_rejected` of the pairs have none.
     """
-    pictures, pairs = plan.pictures, plan.pairs
     rejected = Rejected(request.partial, request.max_rejected)
-    lost = np.isin(pairs.image, list(missing))
-    for at in np.flatnonzero(lost):
-        image = int(pairs.image[at])
-        rejected.add(pairs.row[at], pictures.names[image].as_py(), missing[image])
+    lost = np.isin(plan.pairs.image, list(missing))
+    reject_pairs(rejected, plan.pairs, lost, missing)
     if len(rejected):
         rejected.check(int(np.count_nonzero(~lost)))
 
 
 def hash_pairs(pairs: Pairs) -> str:
-    """Hash of all that a plan says of its pairs."""
+    """Hash all fields of the pairs that the result depends on."""
     digest = hashlib.blake2b(digest_size=16)
     for array in (pairs.row, pairs.image, pairs.caption, pairs.split):
         digest.update(b"" if array is None else np.ascontiguousarray(array, np.int64))

@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from l2rm_jax.data.captions import MAX_CHARACTERS
 from l2rm_jax.importing.column_names import PICTURE_ENDINGS
-from l2rm_jax.importing.delimited import Skipped
 from l2rm_jax.importing.json_rows import text_table
 
 _log = logging.getLogger(__name__)
@@ -51,7 +50,7 @@ class Member(NamedTuple):
             return source.read(self.size if most < 0 else min(most, self.size))
 
 
-def read_tar(file: Path) -> tuple[pa.Table, Skipped]:
+def read_tar(file: Path) -> pa.Table:
     """The samples of an archive; its members may come in any order."""
     import tarfile
 
@@ -61,7 +60,7 @@ def read_tar(file: Path) -> tuple[pa.Table, Skipped]:
             for member in archive
             if member.isfile()
         ]
-    return _table(members), []
+    return _table(members)
 
 
 def find_samples(directory: Path) -> list[Path]:
@@ -87,9 +86,9 @@ def find_pictures(directory: Path) -> list[Path]:
     return sorted(file for file in files if file.is_file())
 
 
-def read_files(files: Sequence[Path], base: Path) -> tuple[pa.Table, Skipped]:
+def read_files(files: Sequence[Path], base: Path) -> pa.Table:
     """The samples of files; names are those from `base` on."""
-    return _table([Member(str(f.relative_to(base)), f, 0, f.stat().st_size) for f in files]), []
+    return _table([Member(str(f.relative_to(base)), f, 0, f.stat().st_size) for f in files])
 
 
 def _table(members: Sequence[Member]) -> pa.Table:
@@ -101,7 +100,11 @@ def _table(members: Sequence[Member]) -> pa.Table:
     rows: list[dict[str, Member]] = [{} for _ in keys]
     for member, number, ending in zip(members, numbers, endings, strict=True):
         rows[number][ending] = member
-    _warn_of_order([keys[number] for number in numbers], len(keys))
+    if sum(1 for _ in groupby(keys[number] for number in numbers)) > len(keys):
+        _log.warning(
+            "members of a sample should follow each other, for webdataset and others: "
+            "tar --sort=name"
+        )
     table = pa.table({KEY: pa.array(keys, pa.large_string())})
     for ending in dict.fromkeys(endings):
         own = [row.get(ending) for row in rows]
@@ -137,23 +140,8 @@ def divide_samples(names: Sequence[str]) -> tuple[list[str], list[int], list[str
     return [key for key, _ in samples], numbers, endings
 
 
-def _warn_of_order(keys: Sequence[str], samples: int) -> None:
-    """Say that the files of a sample do not follow each other, as other readers need it."""
-    runs = sum(1 for _ in groupby(keys))
-    if runs > samples:
-        _log.warning(
-            "members of a sample should follow each other, for webdataset and others: "
-            "tar --sort=name"
-        )
-
-
-Division = Callable[
-    [str], tuple[str, str]
-]  # name of a file -> key of its sample, lower-case ending
-
-
-def _find_division(names: Sequence[str]) -> Division:
-    """How names are divided into key and ending: the way that gives most samples with both kinds.
+def _find_division(names: Sequence[str]) -> Callable[[str], tuple[str, str]]:
+    """Choose the division of names into key and ending that gives most samples with both kinds.
 
     WebDataset divides at the first dot, so that a sample may have `input.jpg` and `output.jpg`.
     Names of photographs have dots, too: then the last dot counts, or the last but one.
@@ -184,14 +172,10 @@ def _count_complete(divided: Sequence[tuple[str, str]]) -> tuple[int, int]:
 
 
 def _places(members: Sequence[Member | None]) -> pa.Array:
-    places = [
-        member and {"path": member.name, "file": str(member.file), "start": member.start}
-        for member in members
+    values = [
+        member and (member.name, str(member.file), member.start, member.size) for member in members
     ]
-    for place, member in zip(places, members, strict=True):
-        if place:
-            place["size"] = member.size
-    return pa.array(places, _PLACE)
+    return pa.array(values, _PLACE)
 
 
 def _text(member: Member | None) -> str | None:

@@ -1,7 +1,7 @@
-"""Import file by file: each file of the source becomes a shard of vectors, wherever it is encoded.
+"""Import file by file: each file of the source becomes a shard of vectors.
 
-The layout is that of clip-retrieval, which `l2rm audit` reads (`data/shards.py`). A shard that is
-done is never computed again; one that was stopped goes on where its import was.
+The layout follows clip-retrieval, and `l2rm audit` reads it (`data/shards.py`). A finished shard is
+never computed again; the import of an unfinished shard is resumed.
 """
 
 import contextlib
@@ -52,15 +52,15 @@ def import_sharded(
 ) -> dict[str, Any] | None:
     """Import each file of the source as a shard; an import that was stopped is continued.
 
-    Several processes may each import a share of the files. The one that finds all shards done adds
-    them up and gives the directory its name.
+    Several processes may each import a share of the files. The last process adds up all shards and
+    gives the directory its name.
 
     Args:
       request: what to import. Its source has several files.
-      load_encoder: loads an encoder by its name and what tokens to take of it; a function of a
-        module, as other processes call it, too.
+      load_encoder: loads an encoder by its name and `tokens`; a module-level function, as other
+        processes call it, too.
       executor: computes the shards.
-      share: which of them.
+      share: the share of this process.
 
     Returns:
       The content of `dataset.json`: rows and rejections of all shards, added up; None if shards are
@@ -93,17 +93,23 @@ def import_sharded(
 def import_file(
     number: int, source: str, request: Request, load_encoder: LoadEncoder
 ) -> dict[str, Any]:
-    """Import one file of a source as a shard, unless that is done; returns what is known of it."""
+    """Import one file of a source as a shard, unless that is done; return its record."""
     out, done = request.partial, _done(request, number)
     if done.exists():
         return json.loads(done.read_bytes())
     place = out / WORK / f"{number:05}"
     place.mkdir(exist_ok=True)
     with locked_directory(place, "imports into"):
+        # Picture files are looked up as in an import of all files at once.
+        base = request.source if Path(request.source).is_dir() else Path(source).parent
         own = replace(
-            request, source=source, out=place / "imported", split="1,0,0", max_rejected=1.0
+            request,
+            source=source,
+            out=place / "imported",
+            pictures=request.pictures or str(base),
+            split="1,0,0",
+            max_rejected=1.0,
         )
-        own = replace(own, pictures=request.pictures or str(_base(request.source, source)))
         if not own.out.exists():
             with named_errors(source):
                 import_data(
@@ -117,7 +123,7 @@ def import_file(
 
 
 def _done(request: Request, number: int) -> Path:
-    """The file that says that a shard is complete, and what is known of it."""
+    """File with the record of a shard; it exists once the shard is complete."""
     return request.partial / WORK / f"{number:05}.json"
 
 
@@ -158,7 +164,7 @@ def _encoder(load: LoadEncoder, name: str, tokens: str | None) -> Encoder:
 
 
 def _write_shard(imported: Path, out: Path, number: int, source: str) -> None:
-    """Write the arrays of a shard, one row a pair, and what each row is called."""
+    """Write the arrays and the metadata of a shard, one row per pair."""
     images, captions = (
         np.load(imported / f"{SPLIT}_{side}.npy", mmap_mode="r") for side in ("ims", "caps")
     )
@@ -184,16 +190,11 @@ def _write_shard(imported: Path, out: Path, number: int, source: str) -> None:
     replace_file(out / "rejected" / f"{number:05}.csv", (imported / REJECTED).read_bytes())
 
 
-def _base(source: str, file: str) -> Path:
-    """Where names of pictures start, as in an import of all files at once."""
-    return Path(source) if Path(source).is_dir() else Path(file).parent
-
-
 def _check(request: Request, files: Sequence[Path]) -> None:
-    """Check what a shard cannot be made of.
+    """Refuse flags that an import by file does not support.
 
     Raises:
-      ConfigError: lists what was asked for.
+      ConfigError: lists these flags.
     """
     if len(files) < 2:
         raise ConfigError(
@@ -206,13 +207,13 @@ def _check(request: Request, files: Sequence[Path]) -> None:
         "--image_vectors": request.image_vectors,
     }
     if wrong := [name for name, value in asked.items() if value]:
-        raise ConfigError(f"--per_file: found with {', '.join(wrong)}, expected none of them")
+        raise ConfigError(f"--per_file cannot be combined with {', '.join(wrong)}")
     if request.encoder.startswith("pixels:"):
         raise ConfigError("--per_file: a shard holds vectors, expected no encoder of pixels")
 
 
 def _identity(request: Request, files: Sequence[Path]) -> dict[str, Any]:
-    """All that the shards depend on: work in progress goes on only if it is equal."""
+    """Everything that the shards depend on: only work with the same identity is resumed."""
     return {
         "l2rm_jax": __version__,
         "files": file_states(files),
@@ -225,7 +226,7 @@ def _identity(request: Request, files: Sequence[Path]) -> dict[str, Any]:
 def _summed(
     request: Request, files: Sequence[Path], records: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    """What all shards hold together; writes the list of all rejected rows.
+    """Add up the records of all shards and write the list of all rejected rows.
 
     Raises:
       DataError: too many rows are rejected, or shards have other encoders or dimensions.
@@ -280,7 +281,7 @@ def _write_rejected(out: Path, files: Sequence[Path], count: int) -> None:
 
 
 def describe_unfinished(request: Request) -> str:
-    """What is still missing after a process has imported its share."""
+    """Say which shards are missing after a process has imported its share."""
     _, files = find_files(Path(request.source))
     if (request.out / DATASET_FILE).exists():
         return f"{request.out}: complete"
@@ -294,7 +295,7 @@ def describe_unfinished(request: Request) -> str:
 
 
 def describe_shards(record: dict[str, Any], out: Path) -> str:
-    """What was imported, and what to do next, as lines of text."""
+    """Summarise an import and suggest the next command, in lines of text."""
     rows = record["rows"]
     lines = [f"{out}: {rows['written']:,} pairs in {record['shards']:,} shards of vectors"]
     if record["rejected"]:

@@ -1,8 +1,8 @@
-"""Open what the user has, of any kind, as tables of rows.
+"""Open the user's files of any kind as tables of rows.
 
-Text is read here, so that each of its rows is accounted for. Hugging Face `datasets` reads Parquet
-files, once, into Arrow files in a directory of the import, and what its `save_to_disk` wrote. From
-there rows are memory-mapped: pictures that lie in a table or an archive take no memory.
+This package reads text, so that each of its rows is accounted for. Hugging Face `datasets` reads
+Parquet files, once, into Arrow files in a directory of the import, and the files of its
+`save_to_disk`. Rows are memory-mapped: pictures that lie in a table or an archive take no memory.
 """
 
 import re
@@ -55,12 +55,12 @@ class Part(NamedTuple):
 
 
 class Source(NamedTuple):
-    """What the user has, read.
+    """The user's data, read.
 
     Attributes:
-      path: what the user named.
+      path: path that the user named.
       kind: `csv`, `tsv`, `json`, `jsonl`, `parquet`, `webdataset`, `files`, `folder` or `saved`.
-      base: directory that names of picture files start from.
+      base: directory in which picture files are looked up.
       parts: the rows, in order.
       skipped: rows, numbered from 1 over all parts, that could not be read at all.
       texts: the files that were read as text.
@@ -160,8 +160,7 @@ def _read(
     if kind == "saved":
         return kind, _read_saved(path), []
     if kind == "files":
-        table, skipped = read_files(files, base)
-        return kind, [Part(table, None)], skipped
+        return kind, [Part(read_files(files, base), None)], []
     parts: list[Part] = []
     skipped: Skipped = []
     kinds = []
@@ -185,7 +184,7 @@ def _read_file(file: Path, cache: Path, columns: Sequence[str]) -> tuple[str, pa
     if kind == "json":
         return read_json(file)
     if kind == "webdataset":
-        return kind, *read_tar(file)
+        return kind, read_tar(file), []
     if kind == "parquet":
         return kind, _read_parquet(file, cache), []
     return kind, *read_table(file, kind, columns)

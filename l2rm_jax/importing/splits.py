@@ -1,4 +1,4 @@
-"""Which images are trained on, validated on and tested on."""
+"""Assign images to the splits train, dev and test."""
 
 import hashlib
 import re
@@ -15,7 +15,7 @@ SPLITS = ("train", "dev", "test")
 SHARES = (0.8, 0.1, 0.1)
 GALLERY = (0.0, 0.0, 1.0)  # shares of images without captions
 NONE = -1  # the split of an image that is left out
-# What the field calls these splits; restval is the part of COCO's validation that is trained on.
+# Usual names of these splits; restval is the part of COCO's validation that is trained on.
 _NAMES = {
     "train": ("train", "training", "trainval", "trainset", "restval"),
     "dev": ("dev", "devel", "development", "devset", "val", "valid", "validation", "minival"),

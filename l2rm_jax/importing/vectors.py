@@ -1,4 +1,4 @@
-"""Arrays of vectors that the user has already: one row an image, one row a caption."""
+"""Arrays of vectors that the user has already: one row per image, one row per caption."""
 
 import hashlib
 from collections.abc import Iterator
@@ -46,12 +46,12 @@ def scan_vectors(
 
     Args:
       array: the rows.
-      name: what is read, for the progress bar.
+      name: name of the array for the progress bar.
       digests: filled with the hash of each row's bytes; None if nobody needs them.
     """
     finite = np.empty(len(array), bool)
     with progress_bar(len(array), f"reading {name}", unit="rows") as bar:
-        for rows, block in vector_blocks(array, np.arange(len(array))):
+        for rows, block in vector_blocks(array):
             finite[rows] = np.isfinite(block).reshape(len(block), -1).all(axis=1)
             if digests is not None:
                 hashes = (hashlib.blake2b(row, digest_size=DIGEST_BYTES).digest() for row in block)
@@ -61,10 +61,10 @@ def scan_vectors(
 
 
 def vector_blocks(
-    array: Vectors, rows: Int[np.ndarray, " n"]
+    array: Vectors,
 ) -> Iterator[tuple[Int[np.ndarray, " block"], Float[np.ndarray, "block ..."]]]:
-    """Some rows of an array in blocks of about 32 MB, each with its numbers."""
+    """Read an array in blocks of about 32 MB, each with the numbers of its rows."""
     size = max(1, _BLOCK_BYTES // (array.nbytes // len(array)))
-    for start in range(0, len(rows), size):
-        block = rows[start : start + size]
-        yield block, np.ascontiguousarray(array[block])
+    for start in range(0, len(array), size):
+        rows = np.arange(start, min(start + size, len(array)))
+        yield rows, np.ascontiguousarray(array[rows])

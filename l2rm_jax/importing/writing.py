@@ -1,4 +1,4 @@
-"""Write the files of an imported directory, each complete or not there."""
+"""Write the files of an imported directory atomically."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -14,16 +14,14 @@ from l2rm_jax.importing.chunks import Block
 from l2rm_jax.importing.pairs import Pairs
 from l2rm_jax.importing.splits import NONE, SPLITS
 
-_HASH_BLOCK = 1 << 24
-
 
 class Layout(NamedTuple):
-    """Where images and captions of an import go.
+    """Places of images and captions in the files of an import.
 
     Attributes:
       image_split: [images] number of the split, `NONE` for an image that is left out.
       image_row: [images] row within the split, in order of first appearance.
-      pairs: for each split, the places of its pairs in `Pairs`, those of an image in a row.
+      pairs: for each split, the places of its pairs in `Pairs`, grouped by image.
     """
 
     image_split: Int[np.ndarray, " images"]
@@ -64,7 +62,7 @@ def write_rows(
     blocks: Iterable[Block],
     width: int | None = None,
 ) -> None:
-    """Deal rows of features out to the files of the splits, which are memory-mapped.
+    """Write rows of features to the files of their splits, which are memory-mapped.
 
     Args:
       files: a `.npy` file for each split; an empty split gets none.
@@ -134,8 +132,5 @@ def _texts(texts: pa.Array, rows: Int[np.ndarray, " n"]) -> list[str]:
 
 def hash_file(file: Path) -> str:
     """Hash of the content of a file."""
-    digest = hashlib.blake2b(digest_size=16)
     with file.open("rb") as source:
-        while block := source.read(_HASH_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(source, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

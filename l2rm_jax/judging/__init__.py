@@ -11,7 +11,7 @@ the pairs are split into folds by image, and each fold is judged by models of th
 * `log_odds`, `neighbours` and `scores` score pairs and known mismatches; `suspicion` combines the
   scores, `rate` estimates the rate and probabilities from them, and `posterior` joins the results.
 * `classify`, `shift` and `proposals` add kinds, shifted rows and better captions; `transport` and
-  `rematch` pair images and captions of suspicious pairs. `stages` stores finished stages.
+  `rematch` pair images and captions of suspicious pairs.
 
 Functions take and return arrays, and are cut into parts that `executors` compute. May import
 `data`, `linear`, `ot`, `executors`, `config`, `console`, `errors` and `version`.

@@ -9,13 +9,15 @@ on the order of the pairs.
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+import jax
 import numpy as np
 from jaxtyping import Int, Shaped
 from threadpoolctl import threadpool_limits
 
 from l2rm_jax.console import progress_bar, stage_lines
+from l2rm_jax.data.files import open_arrays, replace_arrays
 from l2rm_jax.data.pairs import SUSPICIOUS
 from l2rm_jax.errors import DataError
 from l2rm_jax.executors import LOCAL, Executor
@@ -40,13 +42,50 @@ from l2rm_jax.judging.scores import (
     score_part,
 )
 from l2rm_jax.judging.shift import Shift, find_shifts
-from l2rm_jax.judging.stages import Stages
 from l2rm_jax.linear.cca import Cca
 from l2rm_jax.linear.rows import TakenRows
 from l2rm_jax.version import __version__
 
 _STAGES = "similar images", "models, each without a fold", "scores", "rate", "proposals"
 _CCA = Cca(0, 0, 0, 0, 0)
+_Tree = TypeVar("_Tree")
+
+
+class _Stages:
+    """Store finished stages in a directory, to resume after a stop; None stores nothing."""
+
+    def __init__(self, directory: Path | None):
+        self._directory = directory
+        if directory:
+            directory.mkdir(parents=True, exist_ok=True)
+
+    def has(self, name: str) -> bool:
+        """Return whether the result of a stage is stored."""
+        return self._directory is not None and self._file(name).is_file()
+
+    def __call__(self, name: str, like: _Tree, compute: Callable[[], _Tree]) -> _Tree:
+        """Return the stored result of a stage, or compute and store it.
+
+        Args:
+          name: name of the stage.
+          like: a pytree with the structure of the result and any leaves.
+          compute: returns the result, a pytree of arrays.
+
+        Raises:
+          DataError: the stored result is damaged.
+        """
+        if not self._directory:
+            return compute()
+        file = self._file(name)
+        if not file.is_file():
+            leaves = jax.tree.leaves(compute())
+            replace_arrays(file, {str(number): leaf for number, leaf in enumerate(leaves)})
+        with open_arrays(file, "a stage of an audit", "remove the file to continue") as arrays:
+            leaves = [arrays[str(number)] for number in range(len(arrays))]
+        return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+    def _file(self, name: str) -> Path:
+        return self._directory / f"{name}.npz"
 
 
 def judge_pairs(
@@ -84,7 +123,7 @@ def judge_pairs(
       ConfigError: fewer than 3 folds.
     """
     with stage_lines("judging", _STAGES if top else _STAGES[:-1]) as say:
-        return _judge(say, pairs, detector, name, folds, top, seed, Stages(keep), executor)
+        return _judge(say, pairs, detector, name, folds, top, seed, _Stages(keep), executor)
 
 
 def _judge(
@@ -95,7 +134,7 @@ def _judge(
     folds: int,
     top: int,
     seed: int,
-    stages: Stages,
+    stages: _Stages,
     executor: Executor,
 ) -> Judgement:
     """Judge the pairs as `judge_pairs` does, and call `say` at the start of each stage."""
@@ -193,7 +232,7 @@ def _evidence(
     folds: Folds,
     drawn: dict[int, FoldPairs],
     seed: int,
-    stages: Stages,
+    stages: _Stages,
     executor: Executor,
 ) -> Evidence:
     """Score all folds, part by part; stored parts are not computed again."""

@@ -105,7 +105,7 @@ def _lowest_consistent(
 
 
 def told_apart(
-    doubt: Float[np.ndarray, " pairs"],
+    suspicion: Float[np.ndarray, " pairs"],
     null: Float[np.ndarray, "..."],
     group: Int[np.ndarray, " pairs"],
     rate: float,
@@ -117,19 +117,19 @@ def told_apart(
     Groups are independent of each other.
 
     Args:
-      doubt: of the pairs.
+      suspicion: of the pairs.
       null: of known mismatches.
       group: group of each pair.
       rate: share of mismatched pairs.
     """
     ordered = np.sort(null, axis=None)
-    places = sum(np.searchsorted(ordered, doubt, side) for side in ("left", "right"))
+    places = sum(np.searchsorted(ordered, suspicion, side) for side in ("left", "right"))
     below = 1 - places / (2 * len(ordered))  # of mismatched pairs, one half on average
     matched = max(1 - rate, _FLOOR)
     auroc = (below.mean() - rate / 2) / matched
     position = np.unique(group, return_inverse=True)[1]
     deviation = np.bincount(position, below - below.mean()) / matched
-    return float(auroc - np.sqrt(np.sum(deviation**2)) / len(doubt))
+    return float(auroc - np.sqrt(np.sum(deviation**2)) / len(suspicion))
 
 
 class Curve(NamedTuple):

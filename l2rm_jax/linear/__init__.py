@@ -7,7 +7,3 @@
 
 May import nothing else of the package.
 """
-
-from l2rm_jax.linear.rows import Rows
-
-__all__ = ["Rows"]

@@ -23,9 +23,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from l2rm_jax.errors import check_names
-from l2rm_jax.losses import ranking
+from l2rm_jax.losses import contrastive, ranking
 from l2rm_jax.methods import base
-from l2rm_jax.methods.base import LAST, EpochPlan, Method, TrainState
+from l2rm_jax.methods.base import BEST, LAST, EpochPlan, Method, TrainState
 from l2rm_jax.methods.networks import (
     by_network,
     join_plans,
@@ -36,7 +36,7 @@ from l2rm_jax.methods.networks import (
     scores_of_networks,
     stack_states,
 )
-from l2rm_jax.methods.split import SPLITS, split_by_posterior, warmup_pairs
+from l2rm_jax.methods.split import split_by_posterior, warmup_pairs
 
 NETWORKS = 2
 # Probability of being matched: a number that the state may keep for each pair.
@@ -92,11 +92,9 @@ def make_co_teaching(model, config, optimiser: base.Optimiser, parts: CoTeaching
       parts: the parts that the method supplies.
 
     Raises:
-      ConfigError: a field of `config.co_teaching` has a value that is not in `NAMES`, or `split.by`
-        is unknown.
+      ConfigError: a field of `config.co_teaching` has a value that is not in `NAMES`.
     """
     check_names("co_teaching", config.co_teaching, NAMES)
-    check_names("split", config.split, {"by": SPLITS})
 
     networks = 1 if config.train.networks == 1 else NETWORKS
     own_state = {name: jnp.float32(value) for name, value in parts.own.items()}
@@ -180,6 +178,21 @@ def soft_triplet(config, labels: Float[Array, "..."]) -> Loss:
         kind=config.co_teaching.soft_margin,
     )
     return partial(ranking.triplet_hardest, margin=margins)
+
+
+def info_nce_losses(model, tau: float, state: TrainState, batch) -> Float[Array, " B"]:
+    """InfoNCE of each pair in its batch, in evaluation mode."""
+    return contrastive.info_nce_per_pair(base.evaluate(model, state, batch), tau=tau)
+
+
+def probabilities(model, tau: float, state: TrainState, batch) -> Float[Array, " B"]:
+    """Probability of each pair in its batch, in evaluation mode."""
+    return contrastive.pair_probabilities(base.evaluate(model, state, batch), tau=tau)
+
+
+def best_warmup(warmup: int, epoch: int) -> str:
+    """A `Method.begin` whose first epoch after the warm-up starts from the best warm-up model."""
+    return BEST if epoch == warmup > 0 else LAST
 
 
 def joined_metrics(updates: Mapping[str, dict]) -> dict:

@@ -31,12 +31,15 @@ from jaxtyping import Array, Float
 from l2rm_jax import mixture
 from l2rm_jax.losses import contrastive
 from l2rm_jax.methods import base
-from l2rm_jax.methods.base import BEST, LAST, EpochPlan, Method, TrainState
+from l2rm_jax.methods.base import EpochPlan, Method, TrainState
 from l2rm_jax.methods.co_teaching import (
     WEIGHT,
     CoTeaching,
+    best_warmup,
+    info_nce_losses,
     joined_metrics,
     make_co_teaching,
+    probabilities,
 )
 from l2rm_jax.methods.ncr import clean_labels
 from l2rm_jax.methods.pair_values import read_pair_values
@@ -73,7 +76,7 @@ def make(model, config) -> Method:
 
     parts = CoTeaching(
         warmup_loss=partial(contrastive.info_nce, tau=tau),
-        pair_losses=partial(_pair_losses, model, tau),
+        pair_losses=partial(info_nce_losses, model, tau),
         split=partial(
             split_pairs,
             fit=mixture.fit_gaussian,
@@ -87,7 +90,7 @@ def make(model, config) -> Method:
         # Before they are trained on, noisy pairs are "seen": their labels count for the cutoff.
         starts={"hard": hard_epoch, "seen": hard_epoch, "noisy": config.cream.noisy_epoch},
         ends={"seen": config.cream.noisy_epoch},
-        begin=lambda epoch: BEST if epoch == warmup > 0 else LAST,
+        begin=partial(best_warmup, warmup),
         once=frozenset({"hard"}),
     )
     return make_co_teaching(model, config, optimiser, parts)
@@ -105,11 +108,11 @@ def labels_of(
         if name in batches:
             pairs = batches[name]
             weight = read_pair_values(own, WEIGHT, pairs, model.axis_name)
-            labels[name] = clean_labels(weight, _predict(model, tau, own, pairs), "paper")
+            labels[name] = clean_labels(weight, probabilities(model, tau, own, pairs), "paper")
     for name in ("seen", "noisy"):
         if name in batches:
             pairs = batches[name]
-            both = (_predict(model, tau, state, pairs) for state in (own, peer))
+            both = (probabilities(model, tau, state, pairs) for state in (own, peer))
             labels["noisy"] = sum(both) / 2
     return labels
 
@@ -164,12 +167,3 @@ def _subsets(plan: EpochPlan, weight: np.ndarray, own: np.ndarray) -> EpochPlan:
         SUBSET: sum(n * members[name] for n, name in enumerate(SUBSETS)),
     }
     return replace(plan, streams=streams, values=values)
-
-
-def _pair_losses(model, tau: float, state: TrainState, batch) -> Float[Array, " B"]:
-    return contrastive.info_nce_per_pair(base.evaluate(model, state, batch), tau=tau)
-
-
-def _predict(model, tau: float, state: TrainState, batch) -> Float[Array, " B"]:
-    """Probability of each pair in its batch, in evaluation mode."""
-    return contrastive.pair_probabilities(base.evaluate(model, state, batch), tau=tau)

@@ -16,25 +16,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
-from l2rm_jax.errors import check_names
 from l2rm_jax.losses import evidential, ranking
 from l2rm_jax.methods import base
 from l2rm_jax.methods.base import CALLED_MATCHED, EpochPlan, Method, TrainState
 from l2rm_jax.methods.pair_values import read_pair_values
 from l2rm_jax.methods.registry import register_method
-from l2rm_jax.methods.split import SPLITS, call_matched, plan_sides, warmup_pairs
+from l2rm_jax.methods.split import call_matched, plan_sides, warmup_pairs
 
 FEWEST_NEGATIVES = 5
 NEGATIVES_PER_STEP = 0.025  # decrease of the number of negatives per step
 
 
 def make(model, config) -> Method:
-    """Make DECL for this model.
-
-    Raises:
-      ConfigError: `split.by` is unknown.
-    """
-    check_names("split", config.split, {"by": SPLITS})
+    """Make DECL for this model."""
     optimiser = base.model_optimiser(config)
     score = partial(_call_matched, model, config)  # one function: compiled once
 

@@ -26,7 +26,7 @@ from l2rm_jax.methods.cost import (
     init_cost,
 )
 from l2rm_jax.methods.registry import register_method
-from l2rm_jax.methods.split import SPLITS, split, warmup_pairs
+from l2rm_jax.methods.split import split, warmup_pairs
 from l2rm_jax.methods.transport_warnings import transport_warnings
 from l2rm_jax.models.retrieval import RetrievalModel
 from l2rm_jax.ot import partial_sinkhorn
@@ -55,12 +55,10 @@ def make(model, config) -> Method:
     """Make L2RM for this model.
 
     Raises:
-      ConfigError: a field of `config.l2rm` has a value that is not in `NAMES`, or `split.by` is
-        unknown.
+      ConfigError: a field of `config.l2rm` has a value that is not in `NAMES`.
     """
     settings = config.l2rm
     check_names("l2rm", settings, NAMES)
-    check_names("split", config.split, {"by": SPLITS})
     warmup_loss = _warmup_loss(config)
     rematch_loss = partial(REMATCH_LOSSES[settings.rematch_loss], tau=config.loss.tau)
     optimiser = base.model_optimiser(config)

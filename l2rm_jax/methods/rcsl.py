@@ -21,7 +21,7 @@ from l2rm_jax.methods import base
 from l2rm_jax.methods.base import EpochPlan, Method, TrainState
 from l2rm_jax.methods.mining import SEARCHES, pseudo_pairs, recombine
 from l2rm_jax.methods.registry import register_method
-from l2rm_jax.methods.split import SPLITS, split, warmup_pairs
+from l2rm_jax.methods.split import split, warmup_pairs
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.layers import l2_normalise, masked_mean
 
@@ -65,11 +65,10 @@ def make_rcsl_nc(model, config) -> Method:
     with the beta mixture) as pseudo-pairs, whose loss is robust to wrong pairs.
 
     Raises:
-      ConfigError: a field of `rcsl` is invalid, or `split.by` is unknown.
+      ConfigError: a field of `rcsl` is invalid.
     """
     check_names("rcsl", config.rcsl, NAMES)
     _require_a_loss(config.rcsl)
-    check_names("split", config.split, {"by": SPLITS})
 
     def score(state, batch) -> dict[str, Array]:
         hinges = base.pair_losses(model, config.loss.margin, state, batch)

@@ -6,10 +6,11 @@ from functools import partial
 from typing import Any
 
 from l2rm_jax.config import register_settings
-from l2rm_jax.errors import ConfigError, nearest_name
+from l2rm_jax.errors import ConfigError, check_names, nearest_name
 from l2rm_jax.methods.base import Method
 from l2rm_jax.methods.closed_form import FITTED_HEAD, fit_states
 from l2rm_jax.methods.networks import LETTERS, same_fit, side_by_side
+from l2rm_jax.methods.split import SPLITS
 from l2rm_jax.models import RetrievalModel
 
 MakeMethod = Callable[[RetrievalModel, Any], Method]
@@ -43,13 +44,14 @@ def make_method(model: RetrievalModel, config: Any) -> Method:
     """Make the method that `config.method` names, for this model.
 
     Raises:
-      ConfigError: there is no such method, or its settings are invalid.
+      ConfigError: there is no such method, or its settings or `split.by` are invalid.
     """
     if config.method not in METHODS:
         raise ConfigError(
             f"method: found {config.method!r}, expected one of {', '.join(METHODS)}",
             hint=nearest_name("method", config.method, METHODS),
         )
+    check_names("split", config.split, {"by": SPLITS})
     method = METHODS[config.method](model, config)
     networks = config.train.networks or method.networks
     if networks != method.networks:

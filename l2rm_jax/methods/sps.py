@@ -21,18 +21,20 @@ from functools import partial
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float
 
 from l2rm_jax import mixture
 from l2rm_jax.devices import parallel
 from l2rm_jax.losses import contrastive, purification
 from l2rm_jax.methods import base
-from l2rm_jax.methods.base import BEST, LAST, EpochPlan, Method, TrainState
+from l2rm_jax.methods.base import EpochPlan, Method, TrainState
 from l2rm_jax.methods.co_teaching import (
     WEIGHT,
     CoTeaching,
+    best_warmup,
+    info_nce_losses,
     joined_metrics,
     make_co_teaching,
+    probabilities,
 )
 from l2rm_jax.methods.ncr import clean_labels
 from l2rm_jax.methods.pair_values import read_pair_values
@@ -56,14 +58,14 @@ def make(model, config) -> Method:
         if "clean" in batches:
             pairs = batches["clean"]
             weight = read_pair_values(own, WEIGHT, pairs, model.axis_name)
-            labels = clean_labels(weight, _predict(model, tau, own, pairs), "paper")
+            labels = clean_labels(weight, probabilities(model, tau, own, pairs), "paper")
             loss = partial(contrastive.weighted_info_nce, labels=labels, tau=tau)
             own, metrics["clean"] = base.update_on(
                 model, loss, optimiser, own, pairs, base.DROPOUT_B
             )
         if "noisy" in batches and "strict" in batches:
             pairs, cosines = take_captions(model, own, batches["noisy"], strict)
-            labels = purification.rematched_labels(_predict(model, tau, own, pairs), cosines)
+            labels = purification.rematched_labels(probabilities(model, tau, own, pairs), cosines)
             loss = partial(contrastive.weighted_info_nce, labels=labels, tau=tau)
             own, metrics["noisy"] = base.update_on(
                 model, loss, optimiser, own, pairs, base.DROPOUT_C
@@ -72,14 +74,14 @@ def make(model, config) -> Method:
 
     parts = CoTeaching(
         warmup_loss=partial(contrastive.info_nce, tau=tau),
-        pair_losses=partial(_pair_losses, model, tau),
+        pair_losses=partial(info_nce_losses, model, tau),
         split=partial(split_pairs, fit=mixture.fit_gaussian),
         subsets=_subsets,
         update=update,
         streams={"strict": 1, "clean": 1, "noisy": 1},
         pair_values={WEIGHT: 1.0},
         starts={"clean": config.sps.clean_epoch, "noisy": config.sps.noisy_epoch},
-        begin=lambda epoch: BEST if epoch == warmup > 0 else LAST,
+        begin=partial(best_warmup, warmup),
         once=frozenset({"clean"}),
     )
     return make_co_teaching(model, config, optimiser, parts)
@@ -124,15 +126,6 @@ def _subsets(plan: EpochPlan, weight: np.ndarray, own: np.ndarray) -> EpochPlan:
     """Add the three subsets and the label weights to the plan of a split."""
     streams = {name: rows for name, rows in subsets(weight).items() if len(rows)}
     return replace(plan, streams=streams, values={WEIGHT: weight})
-
-
-def _pair_losses(model, tau: float, state: TrainState, batch) -> Float[Array, " B"]:
-    return contrastive.info_nce_per_pair(base.evaluate(model, state, batch), tau=tau)
-
-
-def _predict(model, tau: float, state: TrainState, batch) -> Float[Array, " B"]:
-    """Probability of each pair in its batch, in evaluation mode."""
-    return contrastive.pair_probabilities(base.evaluate(model, state, batch), tau=tau)
 
 
 def _update_strict(model, optimiser, tau: float, state: TrainState, batch):

@@ -1,8 +1,7 @@
 """Pages: HTML files that need no server and no network.
 
 * `search` writes the page of a search, with pictures and matched words.
-* `gallery` writes the page of an audit, on which a person decides; `gallery_rows` selects the pairs
-  in it.
+* `gallery` writes the page of an audit, on which a person decides.
 * `markup` has their common parts: escaped texts, and the policy that lets only their own code run;
   `thumbnails` makes small pictures.
 

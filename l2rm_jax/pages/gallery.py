@@ -12,6 +12,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -22,16 +23,15 @@ from urllib.parse import quote
 import numpy as np
 from jaxtyping import Float, Int
 
-from l2rm_jax.data.files import check_new, new_file
-from l2rm_jax.errors import DataError
+from l2rm_jax.data.files import new_file
 from l2rm_jax.judging import Judgement
 from l2rm_jax.judging.judgement import KINDS
-from l2rm_jax.pages.gallery_rows import LISTED, listed, rows_needed, taken
-from l2rm_jax.pages.markup import escape_text, policy_hash, read_parts
+from l2rm_jax.pages.markup import content_policy, escape_text, read_parts
 from l2rm_jax.pages.thumbnails import make_thumbnail
 
 SCRIPTS = ("gallery_data.js", "gallery_decisions.js", "gallery_list.js", "gallery_pair.js",
            "gallery.js")  # fmt: skip
+LISTED = 100_000  # most suspicious pairs in a page; browsers can read about ten times as many
 SIDE, QUALITY = 288, 70  # of embedded pictures: about 15 kB each
 ROWS = 65_536  # rows of a column, or texts, converted at once
 PIECE = 3 * 2**18  # bytes of gzip in one script element; a multiple of 3, which base64 takes whole
@@ -81,21 +81,13 @@ def write_gallery(path: str | Path, gallery: Gallery) -> None:
 
     Raises:
       ConfigError: `path` exists already.
-      DataError: numbers of pairs or images differ, or a row of the review does not exist.
     """
-    path = Path(path)
-    check_new(path, "gallery")
-    _check(gallery)
-    pairs = len(gallery.judgement)
+    path, pairs = Path(path), len(gallery.judgement)
     gallery, rows = _narrowed(gallery)
     style, script = read_parts(__file__, "gallery.css"), read_parts(__file__, *SCRIPTS)
-    policy = (
-        "default-src 'none'; base-uri 'none'; form-action 'none'; img-src 'self' data: file:; "
-        f"style-src {policy_hash(style)}; script-src {policy_hash(script)}"
-    )
     before, after = read_parts(__file__, "gallery.html").split("$data")
     values = {
-        "policy": policy,
+        "policy": content_policy(style, script, images="'self' data: file:"),
         "style": style,
         "script": script,
         "title": escape_text(gallery.title),
@@ -116,35 +108,6 @@ def write_gallery(path: str | Path, gallery: Gallery) -> None:
             _write_block(file, "files", _lines(_addresses(gallery.pictures, path.parent)))
             _write_pictures(file, gallery)
         file.write(Template(after).substitute(values).encode())
-
-
-def _check(gallery: Gallery) -> None:
-    pairs, images = len(gallery.judgement.image), len(gallery.ids)
-    sizes = {
-        "captions": (len(gallery.captions), pairs),
-        "pairs in order": (len(gallery.judgement.order), pairs),
-        "review weights": (len(gallery.review_weight), len(gallery.review)),
-    }
-    if gallery.pictures is not None:
-        sizes["pictures"] = len(gallery.pictures), images
-    if len(gallery.judgement.near):
-        sizes["rows of near images"] = len(gallery.judgement.near), images
-    problems = [
-        f"gallery: found {found:,} {what}, expected {expected:,}"
-        for what, (found, expected) in sizes.items()
-        if found != expected
-    ]
-    for what, rows, size in (
-        ("image", gallery.judgement.image, images),
-        ("pair of the review", gallery.review, pairs),
-    ):
-        outside = np.asarray(rows)[(np.asarray(rows) < 0) | (np.asarray(rows) >= size)]
-        if len(outside):
-            problems.append(f"gallery: found {what} {outside[0]}, expected 0 to {size - 1}")
-    if not pairs:
-        problems.append("gallery: no pairs, expected at least one")
-    if problems:
-        raise DataError(*problems)
 
 
 def _details(tables: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]]) -> str:
@@ -183,6 +146,60 @@ def _narrowed(gallery: Gallery) -> tuple[Gallery, Int[np.ndarray, " rows"] | Non
         review=np.searchsorted(rows, review),
     )
     return narrowed, rows
+
+
+def listed(judgement: Judgement, review: Int[np.ndarray, " n"], most: int) -> Judgement:
+    """Return the judgement with only the most suspicious pairs and the review in its order."""
+    chosen = np.zeros(len(judgement), bool)
+    chosen[judgement.order[:most]] = True
+    chosen[review] = True
+    return replace(judgement, order=judgement.order[chosen[judgement.order]])
+
+
+def rows_needed(judgement: Judgement) -> Int[np.ndarray, " rows"]:
+    """Return the rows of which the page shows anything, ascending.
+
+    They are the pairs in the order, all captions of their images, the proposed captions, and the
+    first caption of each of the nearest images, shown if a picture cannot be shown.
+    """
+    image, order = judgement.image, judgement.order
+    is_shown = np.zeros(int(image.max()) + 1, bool)
+    is_shown[image[order]] = True
+    needed = is_shown[image]
+    proposals = judgement.proposal[order].ravel()
+    needed[proposals[proposals >= 0]] = True
+    if len(judgement.near):
+        stored, first = np.unique(image, return_index=True)
+        near = np.unique(judgement.near[np.flatnonzero(is_shown)])
+        needed[first[np.isin(stored, near)]] = True
+    return np.flatnonzero(needed)
+
+
+def taken(
+    judgement: Judgement, rows: Int[np.ndarray, " rows"], images: Int[np.ndarray, " images"]
+) -> Judgement:
+    """Restrict the judgement to the given pairs and images, renumbered within these.
+
+    Args:
+      judgement: judgement of all pairs.
+      rows: the pairs, ascending; they include the pairs of the order.
+      images: the images of these pairs, ascending.
+    """
+
+    def place(numbers: np.ndarray, among: np.ndarray) -> np.ndarray:
+        """Return the places of numbers; -1 if missing."""
+        at = np.searchsorted(among, numbers).clip(max=len(among) - 1)
+        return np.where(among[at] == numbers, at, -1)
+
+    columns = ("posterior", "probability", "none_fits", "information", "kind")
+    return replace(
+        judgement,
+        **{name: getattr(judgement, name)[rows] for name in columns},
+        image=place(judgement.image[rows], images),
+        proposal=place(judgement.proposal[rows], rows),
+        order=place(judgement.order, rows),
+        near=place(judgement.near[images], images) if len(judgement.near) else judgement.near,
+    )
 
 
 def _write_about(file: BinaryIO, gallery: Gallery, pairs: int) -> None:

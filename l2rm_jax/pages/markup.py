@@ -1,4 +1,4 @@
-"""Helpers of all pages: escape texts, hash styles and scripts, read the files next to the code."""
+"""Helpers of all pages: escape texts, write the policy, read the files next to the code."""
 
 import base64
 import hashlib
@@ -15,9 +15,14 @@ def escape_text(text: str) -> str:
     return html.escape("".join(valid), quote=True)
 
 
-def policy_hash(content: str) -> str:
-    """Return the hash that names an inline style or script in a `Content-Security-Policy`."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+def content_policy(style: str, script: str, images: str) -> str:
+    """Return the `Content-Security-Policy` that allows one style, one script and some images."""
+    hashes = (hashlib.sha256(content.encode()).digest() for content in (style, script))
+    style_hash, script_hash = (f"'sha256-{base64.b64encode(x).decode()}'" for x in hashes)
+    return (
+        f"default-src 'none'; base-uri 'none'; form-action 'none'; img-src {images}; "
+        f"style-src {style_hash}; script-src {script_hash}"
+    )
 
 
 def read_parts(code: str, *names: str) -> str:

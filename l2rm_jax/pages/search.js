@@ -13,20 +13,17 @@ function percent(share) {
   return share > 0 && share < 0.005 ? "<1%" : `${Math.round(100 * share)}%`;
 }
 
-// The picture of the hit, or else that of the query; and the line that tells the regions.
-function placesOf(word) {
+// The line below the picture, of the hit or of the query, that lists the regions.
+function lineOf(word) {
   const hit = word.closest(".hit");
   const asked = word.closest(".query").querySelector(".asked");
   const inHit = hit.querySelector(".stage") || !asked;
-  return (inHit ? hit : asked).querySelectorAll(".frame, .regions");
+  return (inHit ? hit : asked).querySelector(".regions");
 }
 
 function hide() {
   if (!shown) return;
-  for (const place of placesOf(shown)) {
-    if (place.matches(".regions")) place.textContent = "";
-    else place.querySelector(".grid")?.remove();
-  }
+  lineOf(shown).textContent = "";
   shown.removeAttribute("aria-current");
   shown = null;
 }
@@ -37,12 +34,7 @@ function show(word) {
   if (!word) return;
   shown = word;
   word.setAttribute("aria-current", "true");
-  const shares = regionsOf(word);
-  const grid = word.parentElement.dataset.grid?.split(" ").map(Number);
-  for (const place of placesOf(word)) {
-    if (place.matches(".regions")) place.textContent = describe(word, shares, grid);
-    else if (grid) place.append(overlay(shares, grid));
-  }
+  lineOf(word).textContent = describe(word, regionsOf(word));
 }
 
 // A region stands out if its share is half of the highest or more, and clearly above an even share.
@@ -50,30 +42,11 @@ function standsOut(share, shares) {
   return share >= Math.max(...shares) / 2 && share * shares.length >= 1.5;
 }
 
-function overlay(shares, [rows, columns]) {
-  const highest = Math.max(...shares, 0.001);
-  const grid = document.createElement("div");
-  grid.className = "grid";
-  grid.setAttribute("aria-hidden", "true");
-  grid.style.gridTemplate = `repeat(${rows}, 1fr) / repeat(${columns}, 1fr)`;
-  for (const share of shares) {
-    const cell = document.createElement("span");
-    cell.style.setProperty("--dim", 1 - share / highest);
-    if (standsOut(share, shares)) {
-      cell.className = "strong";
-      if (columns <= 8) cell.textContent = percent(share);
-    }
-    grid.append(cell);
-  }
-  return grid;
-}
-
-// The word's weight, and its best region of a grid (the overlay has the others), or its best three.
-function describe(word, shares, grid) {
-  const name = (i) => grid ? `row ${Math.floor(i / grid[1]) + 1}, column ${(i % grid[1]) + 1}` : `region ${i + 1}`;
-  const best = [...shares.keys()].sort((a, b) => shares[b] - shares[a]).slice(0, grid ? 1 : 3);
+// The word's weight, and its best three regions.
+function describe(word, shares) {
+  const best = [...shares.keys()].sort((a, b) => shares[b] - shares[a]).slice(0, 3);
   const regions = best.filter((i) => standsOut(shares[i], shares));
-  const where = regions.map((i) => `${name(i)} (${percent(shares[i])})`).join("; ");
+  const where = regions.map((i) => `region ${i + 1} (${percent(shares[i])})`).join("; ");
   return `${percent(Number(word.dataset.share))} of the weight, ${where || "spread over all regions"}`;
 }
 

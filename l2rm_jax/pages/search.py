@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from l2rm_jax.data.files import check_new, new_file
+from l2rm_jax.data.files import new_file
 from l2rm_jax.errors import DataError
-from l2rm_jax.pages.markup import escape_text, policy_hash, read_parts
+from l2rm_jax.pages.markup import content_policy, escape_text, read_parts
 from l2rm_jax.pages.thumbnails import Thumbnail, make_thumbnail
 
 LEVELS = 9  # shades of a word, not counting no shade
@@ -28,14 +28,12 @@ class PageAlignment(NamedTuple):
     Attributes:
       words: the words, in order.
       weights: weight of each region with each word, >= 0, as `RetrievalModel.alignment` returns it,
-        without padding. The sum over the regions determines the shade of the word.
-      grid: rows and columns, if the regions are a grid over the whole picture, row by row from the
-        top left. None for other regions, which the page lists by number, from 1.
+        without padding. The sum over the regions determines the shade of the word. The page lists
+        regions by number, from 1.
     """
 
     words: Sequence[str]
     weights: Float[np.ndarray, "R L"]
-    grid: tuple[int, int] | None = None
 
 
 class PageHit(NamedTuple):
@@ -83,17 +81,14 @@ def render_page(queries: Sequence[PageQuery], *, title: str, subtitle: str = "")
       title, subtitle: first lines of the page, such as the gallery and the model.
 
     Raises:
-      DataError: there is no query, or an alignment does not fit its words or its grid.
+      DataError: there is no query, or an alignment does not fit its words.
     """
     if not queries:
         raise DataError("the page of a search: found no queries, expected at least one")
     thumbnail = cache(make_thumbnail)
     sections = [_query(number, query, thumbnail) for number, query in enumerate(queries, 1)]
     style, script = read_parts(__file__, "search.css"), read_parts(__file__, "search.js")
-    policy = (
-        "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
-        f"style-src {policy_hash(style)}; script-src {policy_hash(script)}"
-    )
+    policy = content_policy(style, script, images="data:")
     aligned = any(hit.alignment for query in queries for hit in query.hits)
     return f"""<!doctype html>
 <html lang="en">
@@ -130,10 +125,9 @@ def write_page(
       DataError: as `render_page`.
     """
     path = Path(path)
-    check_new(path, "page")
-    page = render_page(queries, title=title, subtitle=subtitle)
     path.parent.mkdir(parents=True, exist_ok=True)
     with new_file(path, "page") as unfinished:
+        page = render_page(queries, title=title, subtitle=subtitle)
         unfinished.write_bytes(page.encode())
 
 
@@ -201,13 +195,12 @@ def _stage(
 
 def _words(hit: PageHit) -> str:
     """Render the words as buttons with their regions, which `search.js` shows."""
-    words, weights, grid = hit.alignment
+    words, weights = hit.alignment
     weights = np.asarray(weights, np.float64)
-    regions = grid[0] * grid[1] if grid else len(weights)
-    if weights.shape != (regions, len(words)):
+    if weights.shape != (len(weights), len(words)):
         raise DataError(
             f"alignment of {hit.id!a}: found weights {list(weights.shape)}, expected "
-            f"[{regions}, {len(words)}] for {regions} regions and {len(words)} words"
+            f"[{len(weights)}, {len(words)}] for {len(words)} words"
         )
     if not (np.isfinite(weights).all() and (weights >= 0).all()):
         raise DataError(f"alignment of {hit.id!a}: found negative or infinite weights or NaN")
@@ -222,9 +215,8 @@ def _words(hit: PageHit) -> str:
             zip(words, levels, shares, places.T, strict=True)
         )
     )
-    size = f' data-grid="{grid[0]} {grid[1]}"' if grid else ""
     label = f"words and regions of hit {hit.rank}"
-    return f'<p class="words" role="group" aria-label="{label}" dir="auto"{size}>{buttons}</p>'
+    return f'<p class="words" role="group" aria-label="{label}" dir="auto">{buttons}</p>'
 
 
 def _digits(shares: Iterable[float]) -> str:

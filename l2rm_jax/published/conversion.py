@@ -92,22 +92,6 @@ def check_state_dict(weights: Mapping[str, np.ndarray], where: str) -> dict[str,
     return sizes
 
 
-def model_fields(weights: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Head and sizes of the authors' network, as fields of the config's section `model`.
-
-    Args:
-      weights: as in `variables_from_state_dict`.
-    """
-    steps = graph_steps(weights)
-    fields = {
-        "head": "sgr" if steps else "saf",
-        "embed_dim": weights["img_enc.fc.weight"].shape[0],
-        "word_dim": weights["txt_enc.embed.weight"].shape[1],
-        "sim_dim": weights["sim_enc.sim_eval_w.weight"].shape[1],
-    }
-    return {**fields, "sgr_steps": steps} if steps else fields
-
-
 def model_from_state_dict(weights: Mapping[str, np.ndarray], **fields: Any) -> RetrievalModel:
     """Build the model for the authors' parameters; head and sizes are read from their shapes.
 
@@ -115,8 +99,17 @@ def model_from_state_dict(weights: Mapping[str, np.ndarray], **fields: Any) -> R
       weights: as in `variables_from_state_dict`.
       **fields: other fields of the config's section `model` (dropout, chunk, ...).
     """
-    config = default()
-    config.model.update({**model_fields(weights), **fields})
+    config, steps = default(), graph_steps(weights)
+    config.model.update(
+        {
+            "head": "sgr" if steps else "saf",
+            "embed_dim": weights["img_enc.fc.weight"].shape[0],
+            "word_dim": weights["txt_enc.embed.weight"].shape[1],
+            "sim_dim": weights["sim_enc.sim_eval_w.weight"].shape[1],
+            **({"sgr_steps": steps} if steps else {}),
+            **fields,
+        }
+    )
     return make_model(config, vocabulary_size=len(weights["txt_enc.embed.weight"]))
 
 
@@ -146,8 +139,13 @@ def variables_from_state_dict(weights: Mapping[str, np.ndarray]) -> dict:
     params["text_encoder"]["words"] = words_from_state_dict(weights)
     for ours, theirs in _HEAD.items():
         params["similarity_head"][ours] = linear_from_state_dict(weights, theirs)
-    if graph_steps(weights):
-        params["similarity_head"] |= _graph(weights)
+    if steps := graph_steps(weights):
+        layers = {"query": "graph_query_w", "key": "graph_key_w", "update": "sim_graph_w"}
+        for step in range(steps):
+            params["similarity_head"][f"graph_{step}"] = {
+                ours: linear_from_state_dict(weights, f"sim_enc.SGR_module.{step}.{theirs}")
+                for ours, theirs in layers.items()
+            }
         del stats["similarity_head"]
     else:
         params["similarity_head"]["gate"] = linear_from_state_dict(
@@ -158,11 +156,6 @@ def variables_from_state_dict(weights: Mapping[str, np.ndarray]) -> dict:
         params["similarity_head"]["gate_shift"] = norm["bias"].reshape(())
         stats["similarity_head"] = {k: v.reshape(()) for k, v in running.items()}
     return {"params": params, "batch_stats": stats}
-
-
-def cost_from_state_dict(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Convert the authors' `cost_function` weights to the parameters of the learned cost."""
-    return linear_from_state_dict(weights, "fc")
 
 
 def words_from_state_dict(weights: Mapping[str, np.ndarray], gru: str = "txt_enc.cap_rnn") -> dict:
@@ -180,11 +173,7 @@ def linear_from_state_dict(weights: Mapping[str, np.ndarray], name: str) -> dict
 
 
 def _shapes(steps: int) -> dict[str, str]:
-    """Axis letters of every parameter of a network.
-
-    Args:
-      steps: graph reasoning steps of SGR; 0 for SAF.
-    """
+    """Axis letters of every parameter of a network with `steps` of SGR's graph; 0 for SAF."""
     linears, norms = dict(_LINEAR_SHAPES), dict(_NORM_SHAPES)
     for step in range(steps):
         for layer in ("graph_query_w", "graph_key_w", "sim_graph_w"):
@@ -238,15 +227,3 @@ def graph_steps(weights: Mapping[str, np.ndarray]) -> int:
         name.startswith("sim_enc.SGR_module.") and name.endswith(".sim_graph_w.weight")
         for name in weights
     )
-
-
-def _graph(weights: Mapping[str, np.ndarray]) -> dict[str, dict]:
-    """Parameters of SGR's graph reasoning steps."""
-    return {
-        f"graph_{i}": {
-            "query": linear_from_state_dict(weights, f"sim_enc.SGR_module.{i}.graph_query_w"),
-            "key": linear_from_state_dict(weights, f"sim_enc.SGR_module.{i}.graph_key_w"),
-            "update": linear_from_state_dict(weights, f"sim_enc.SGR_module.{i}.sim_graph_w"),
-        }
-        for i in range(graph_steps(weights))
-    }

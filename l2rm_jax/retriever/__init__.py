@@ -2,8 +2,8 @@
 
 * `loading` opens runs and published checkpoints as a `Retriever` of one or more `network`s.
 * `retriever` encodes and searches; `sources` reads its inputs, `encoder` encodes texts in the same
-  way as the imported data; `encodings` and `hits` are its results, `io` stores encodings on disk.
-* `search` has the three ways to search, `topk` finds the best of a large gallery.
+  way as the imported data; `encodings` and `hits` are its results.
+* `search` has the three ways to search: by vectors, among all pairs, among proposed pairs.
 * `zero_shot` searches vectors of one space, without a run.
 * `commands` runs the modes `search` and `embed`.
 

@@ -12,8 +12,8 @@ from l2rm_jax.data.files import check_new, new_directory, replace_lines
 from l2rm_jax.errors import DataError
 from l2rm_jax.retriever.hits import Hits
 from l2rm_jax.retriever.loading import load
+from l2rm_jax.retriever.search import check_top_k
 from l2rm_jax.retriever.sources import open_named_split, scene_pictures
-from l2rm_jax.retriever.topk import check_top_k
 from l2rm_jax.retriever.zero_shot import open_vectors
 from l2rm_jax.run.results import write_json
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -13,11 +14,13 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.files import new_directory, open_array
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.errors import ConfigError, DataError, first_line
 from l2rm_jax.evaluation.codes import CodedCaptions
-from l2rm_jax.retriever import io
+from l2rm_jax.models.encoders import ImageCode, TextCode
 
+FILE = "encodings.json"
 Rows = int | slice | Sequence[int] | Int[np.ndarray, " n"]
 E = TypeVar("E", bound="Encodings")
 
@@ -161,7 +164,12 @@ class Encodings:
             "texts": None if self.texts is None else list(self.texts),
             **{name: getattr(self, name) for name in self.extras},
         }
-        io.write(path, header, self.parts)
+        with new_directory(Path(path)) as directory:
+            for number, part in enumerate(self.parts):
+                for name, array in _arrays(part):
+                    np.save(directory / f"{number}-{name}.npy", array)
+            # ASCII: a text may hold a lone surrogate, which UTF-8 cannot write.
+            (directory / FILE).write_text(json.dumps(header))
 
     def _taken(self, rows: Int[np.ndarray, " n"]) -> dict[str, Any]:
         """Select rows of the fields that only this kind of encodings has."""
@@ -226,7 +234,8 @@ def open_encodings(path: str | Path) -> EncodedImages | EncodedCaptions:
     Raises:
       DataError: the directory holds no encodings, or damaged ones.
     """
-    header, parts = io.read(path)
+    path = Path(path)
+    header, parts = _read(path)
     try:
         fields = header["maker"].items()
         maker = Maker(**{name: tuple(x) if isinstance(x, list) else x for name, x in fields})
@@ -235,10 +244,60 @@ def open_encodings(path: str | Path) -> EncodedImages | EncodedCaptions:
         encodings = kind(maker, tuple(parts), header["ids"], header["texts"], **extras)
         counts = {len(encodings), len(encodings.texts or encodings.ids), *map(_row_count, parts)}
     except (AttributeError, KeyError, TypeError) as error:
-        raise DataError(f"{Path(path) / io.FILE}: damaged ({first_line(error)})") from error
+        raise DataError(f"{path / FILE}: damaged ({first_line(error)})") from error
     if len(counts) > 1 or len(parts) != len(maker.heads):
         raise DataError(f"{path}: found files with different numbers of rows, expected the same")
     return encodings
+
+
+def _arrays(part: Any) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the arrays of a network with their names; names of captions have the padded length."""
+    if isinstance(part, np.ndarray):
+        yield "vectors", part
+    elif isinstance(part, ImageCode):
+        yield from _fields(part)
+    else:
+        for rows, code in part:
+            for name, array in (("rows", rows), *_fields(code)):
+                yield f"{code.mask.shape[1]}-{name}", array
+
+
+def _fields(code: ImageCode | TextCode) -> Iterator[tuple[str, np.ndarray]]:
+    for field in dataclasses.fields(code):
+        value = getattr(code, field.name)
+        if isinstance(value, np.ndarray):
+            yield field.name, value
+
+
+def _read(path: Path) -> tuple[dict[str, Any], list[Any]]:
+    """Read the header, and map the arrays of each network."""
+    try:
+        header = json.loads((path / FILE).read_text())
+    except FileNotFoundError:
+        raise DataError(f"{path}: found no encodings, expected a directory of save()") from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path / FILE}: damaged ({first_line(error)})") from error
+    arrays: dict[str, dict[str, np.ndarray]] = {}
+    for file in sorted(path.glob("*.npy")):
+        number, _, name = file.stem.partition("-")
+        arrays.setdefault(number, {})[name] = open_array(file)
+    try:
+        return header, [_part(arrays[str(number)]) for number in range(len(arrays))]
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path}: found a missing array ({first_line(error)})") from error
+
+
+def _part(arrays: Mapping[str, np.ndarray]) -> Any:
+    """Rebuild the encodings by a network from its arrays and their names."""
+    if "vectors" in arrays:
+        return arrays["vectors"]
+    if "regions" in arrays:
+        return ImageCode(**arrays)
+    groups: dict[str, dict[str, np.ndarray]] = {}
+    for name, array in arrays.items():
+        words, _, field = name.partition("-")
+        groups.setdefault(words, {})[field] = array
+    return [CodedCaptions(group.pop("rows"), TextCode(**group)) for group in groups.values()]
 
 
 def _row_count(part: Any) -> int:

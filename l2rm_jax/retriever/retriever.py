@@ -30,7 +30,6 @@ from l2rm_jax.retriever.encodings import (
 from l2rm_jax.retriever.hits import Hits
 from l2rm_jax.retriever.network import CaptionPart, ImagePart, Network
 from l2rm_jax.retriever.sources import Captions, Images
-from l2rm_jax.retriever.topk import check_top_k
 
 
 class Retriever:
@@ -209,7 +208,7 @@ class Retriever:
             1  0.612  photos/0417.jpg  two dogs run along the shore
             2  0.587  photos/0093.jpg  a brown dog shakes off water
         """
-        check_top_k(top_k)
+        search.check_top_k(top_k)
         if not isinstance(queries, Encodings):
             queries = self.encode_captions(queries)
         if not isinstance(gallery, Encodings):
@@ -232,7 +231,9 @@ class Retriever:
                 )
         elif gallery.metric:
             with progress_bar(len(gallery), "searching", unit="rows") as bar:
-                rows, scores = search.among_vectors(queries, gallery, k, bar.update)
+                rows, scores = search.top_of_vectors(
+                    queries.parts, gallery.parts, gallery.metric, k, bar.update
+                )
         else:
             title = "scoring all; a proposer is faster"
             with self._progress(len(queries) * len(gallery), title, unit="pairs") as done:

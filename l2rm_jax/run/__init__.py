@@ -1,19 +1,20 @@
-"""A training run: its work directory, its state, and what a resume needs.
+"""A training run: its work directory, its state, and the files that a resume needs.
 
-The training loop is `l2rm_jax/train.py`; this package holds what the loop calls.
+The training loop is `l2rm_jax/train.py`; this package holds the functions that the loop calls.
 
-- `run`: the run in progress (model, method, state, plan, position); `opening` opens it;
-- `inputs`, `fields`: checks of the config and the data before training;
-- `judgement`: the judgement of the training pairs (`judged_pairs`), kept and used; `draws` draws by
-  it; `detector` and `fold_runs`: runs that judge the pairs of others;
-- `pretrained`: its pretrained weights;
-- `config_file`, `log`, `results`, `loss_split`, `checkpoints` (and `orbax_output`): the files of
-  the work directory; `trained` reads its model, `exported` keeps that apart from the run;
-- `means`: means of the step metrics over an epoch;
-- `lock`, `stop_signal`: one process per work directory, and a clean stop at SIGTERM or Ctrl-C;
+- `run`: the run in progress (model, method, state, plan, position); `initialise` opens it and sets
+  the state that a run or an epoch starts from;
+- `inputs`, `validate_config`: checks of the config and the data before training;
+- `judgement`: judges the training pairs (`judged_pairs`) and keeps the result; `sampling` samples
+  pairs by it; `detector` and `fold_runs`: runs that judge the pairs of another run;
+- `pretrained`: the pretrained weights of a run; `frozen_encoder` and `encoders` encode with
+  pretrained models as they are;
+- `config_file` (and the lock), `log`, `results`, `loss_split`, `checkpoints`: the files of the work
+  directory; `load_trained` reads the trained model, `exported` saves it apart from the run;
+- `metrics`: means of the step metrics over an epoch;
+- `stop_signal`: a clean stop at SIGTERM or Ctrl-C;
 - `health`: warnings when the run is not learning;
-- `memory_hints`: flags that need less memory of a device;
-- `screen`: the first lines of a run, and the columns of its table of epochs.
+- `memory_hints`: flags that reduce the memory that a device needs.
 
 May import `methods`, `evaluation` and the packages that these may import (see
 `l2rm_jax/README.md`).

@@ -10,9 +10,9 @@ import contextlib
 import io
 import json
 import logging
-import os
 import re
 import shutil
+import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -22,11 +22,11 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+from absl import logging as absl_logging
 from orbax.checkpoint import checkpoint_managers as policies
 
 from l2rm_jax.devices.hosts import is_primary, on_any_host
 from l2rm_jax.errors import CheckpointError, first_line
-from l2rm_jax.run.orbax_output import hide_repeated_errors
 from l2rm_jax.run.results import to_jsonable
 
 RETRY_PAUSES = (1.0, 4.0)  # seconds before a failed read is tried again
@@ -34,6 +34,27 @@ RETRY_PAUSES = (1.0, 4.0)  # seconds before a failed read is tried again
 PyTree = Any
 T = TypeVar("T")
 _logger = logging.getLogger(__name__)
+
+
+def hide_repeated_errors() -> None:
+    """Hide messages about a failed save that repeat the `CheckpointError` of `RunCheckpoints`.
+
+    Threads of orbax and of its array format print a traceback each, before the main thread learns
+    of the failure.
+    """
+    absl_logging.get_absl_logger().addFilter(
+        lambda record: record.levelno < logging.ERROR or "orbax" not in record.pathname
+    )
+    report = sys.unraisablehook
+
+    def report_other(failure: Any) -> None:
+        # The first of several failed writes ends orbax's event loop; the others find it closed.
+        closed = "Event loop is closed"
+        if not isinstance(failure.exc_value, RuntimeError) or str(failure.exc_value) != closed:
+            report(failure)
+
+    sys.unraisablehook = report_other
+
 
 hide_repeated_errors()
 
@@ -92,16 +113,13 @@ class RunCheckpoints:
         return self._newest_complete()
 
     def _newest_complete(self) -> Path | None:
-        """The same without waiting: a save in progress does not count."""
-        steps = [int(name) for name in os.listdir(self._latest.directory) if name.isdecimal()]
-        return self._latest.directory / str(max(steps)) if steps else None
+        """Like `newest`, but without waiting: a save in progress does not count."""
+        return newest_checkpoint(Path(self._latest.directory))
 
     def describe_loss(self) -> str:
-        """What ending the process now would lose, as the end of a sentence; waits for nothing."""
+        """Name the training that is lost if the process ends now; does not wait for a save."""
         newest = self._newest_complete()
-        return (
-            f"what was trained after checkpoint {newest.name}" if newest else "all that was trained"
-        )
+        return f"all training after checkpoint {newest.name}" if newest else "all training so far"
 
     def save(
         self,
@@ -214,6 +232,12 @@ class RunCheckpoints:
             ) from error
 
 
+def newest_checkpoint(directory: Path) -> Path | None:
+    """Find the complete checkpoint of the highest step in a directory; None without any."""
+    steps = [int(path.name) for path in directory.glob("*") if path.name.isdecimal()]
+    return directory / str(max(steps)) if steps else None
+
+
 def read_checkpoint(directory: Path, make_abstract: Callable[[dict[str, Any]], PyTree]) -> PyTree:
     """Restore the state of a checkpoint by the shapes that it records itself.
 
@@ -288,7 +312,7 @@ def _restore(directory: Path, abstract_state: PyTree) -> tuple[PyTree, dict[str,
                 f"found {leaf.dtype}{leaf.shape}, expected {target.dtype}{target.shape}"
             )
     if _checksum(state, record["progress"]) != record["checksum"]:
-        raise CheckpointError("the contents do not agree with the checksum saved beside them")
+        raise CheckpointError("the contents do not match the saved checksum")
     return state, record["progress"]
 
 

@@ -1,14 +1,17 @@
-"""The config file of a work directory, `config.json`, and config changes by dotted key."""
+"""The config and the lock of a work directory, and config changes by dotted key."""
 
+import contextlib
 import difflib
 import json
+import logging
 import re
 import runpy
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
 from ml_collections import ConfigDict
 
 from l2rm_jax.config import NEEDED_HEADS, READ_BY, default, flat, unknown_field_error
@@ -16,8 +19,11 @@ from l2rm_jax.errors import ConfigError, L2RMError
 from l2rm_jax.run.results import to_jsonable, write_json
 
 CONFIG_FILE = "config.json"
+LOCK_FILE = "lock"
 # Files that a run writes after its config. The empty checkpoint directories are made before it.
 _WRITTEN_LATER = ("checkpoints/*/*", "metrics.jsonl", "results.json")
+
+_log = logging.getLogger(__name__)
 
 
 def with_changes(base: ConfigDict, changes: Mapping[str, Any], where: str = "") -> ConfigDict:
@@ -65,7 +71,7 @@ def shipped_configs() -> dict[str, Path]:
 def find_config(name: str) -> tuple[Path, str]:
     """Find the file of a config, by its path or by the name of a shipped config.
 
-    What lies in the current directory never changes the meaning of a name.
+    Files in the current directory never change the meaning of a name.
 
     Args:
       name: `CONFIG` or `CONFIG:VARIANT`. CONFIG is the path of a file if it ends in `.py` or
@@ -187,7 +193,9 @@ def check_workdir(workdir: str | Path, config: ConfigDict) -> str | None:
         return None
     saved = to_jsonable(flat(read_config(workdir)))
     now = to_jsonable(flat(config))
-    read = [key for key in sorted(now) if _is_read(key, saved["method"])]
+    method = saved["method"]
+    # Configs set fields of several methods; a method reads only its own sections.
+    read = [key for key in sorted(now) if method in READ_BY.get(key.partition(".")[0], (method,))]
     differences = {key: (saved[key], now[key]) for key in read if saved[key] != now[key]}
     if not differences:
         return None
@@ -208,18 +216,40 @@ def check_workdir(workdir: str | Path, config: ConfigDict) -> str | None:
     )
 
 
-def _is_read(key: str, method: str) -> bool:
-    """Whether a field has a meaning for a method. Lengths of runs set some that have none."""
-    readers = READ_BY.get(key.partition(".")[0])
-    return readers is None or method in readers
-
-
 def _check_no_run_files(workdir: Path) -> None:
     """Raise `ConfigError` if a directory without a config holds files of a run."""
     files = [path for pattern in _WRITTEN_LATER for path in workdir.glob(pattern)]
     if files:
         raise ConfigError(
-            f"{workdir}: found {files[0].relative_to(workdir)} but no {CONFIG_FILE}, so nothing "
-            "says which run it belongs to; expected both or neither",
+            f"{workdir}: found {files[0].relative_to(workdir)} but no {CONFIG_FILE}, so it is "
+            "unknown which run it belongs to. Use another directory",
             hint=f"--workdir={Path(workdir)}-2",
         )
+
+
+@contextlib.contextmanager
+def lock_workdir(workdir: str | Path) -> Iterator[None]:
+    """Hold the lock of an existing work directory within a `with` block.
+
+    The system releases the lock when the process ends in any way. On a file system without locks,
+    a warning is logged and the run continues unlocked.
+
+    Raises:
+      ConfigError: another process holds the lock.
+    """
+    path = Path(workdir) / LOCK_FILE
+    lock = FileLock(path, fallback_to_soft=False)  # a killed process would leave a soft lock behind
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise ConfigError(
+            f"{workdir}: another process trains in it; expected a directory of its own for "
+            f"each run. If that process was on a machine that is gone, remove {path}",
+            hint=f"--workdir={Path(workdir)}-2",
+        ) from None
+    except OSError as error:
+        _log.warning("%s: no lock (%s); let no second run use this directory", path, error)
+    try:
+        yield
+    finally:
+        lock.release()

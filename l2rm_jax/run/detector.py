@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Float, Int
 from ml_collections import ConfigDict
 
@@ -21,11 +20,9 @@ from l2rm_jax.evaluation.scoring import Scorer as RunScorer
 from l2rm_jax.judging import Detector, FoldTask, Model, Scorer, judge_pairs, make_detector
 from l2rm_jax.judging.fold_samples import REFERENCES
 from l2rm_jax.judging.log_odds import Similarity, best_temperature, product_similarity
-from l2rm_jax.run.config_file import check_workdir, write_config
 from l2rm_jax.run.fold_runs import FOLD_DIRECTORY, SCORES_FILE, fold_config, is_trained
+from l2rm_jax.run.initialise import open_run, open_workdir
 from l2rm_jax.run.judged_pairs import judged_pairs
-from l2rm_jax.run.lock import lock_workdir
-from l2rm_jax.run.opening import open_run
 from l2rm_jax.run.results import is_finished
 from l2rm_jax.run.run import Run
 
@@ -40,7 +37,7 @@ def open_detector(
     replicas: Replicas,
     train: Callable[[ConfigDict, Path, Replicas], object],
 ) -> Iterator[Detector]:
-    """The detector that `config.judgement.detector` names; a trained one holds while it is open.
+    """Open the detector that `config.judgement.detector` names; a trained one needs the context.
 
     Runs that are finished are not trained again; one that was stopped continues. Every host must
     call this. Before the first epoch, nothing else may use the work directory; later, the caller
@@ -78,26 +75,19 @@ def open_detector(
                 run = run_of_fold.enter_context(fold_run(config, data, fold, **runs))
                 part = np.sort(task.rows[task.drawn[fold].pairs])
                 similarity, temperature = fold_similarity(run, data.train, part)
-                return Model(_of_rows(similarity, task.rows), temperature)
+                return Model(
+                    lambda images, captions: similarity(images, task.rows[captions]), temperature
+                )
 
             return Scorer(config.judgement.detector, model_of)
 
         yield detect
 
 
-def _of_rows(similarity: Similarity, rows: Int[np.ndarray, " judged"]) -> Similarity:
-    """A similarity of captions by their place among the judged pairs."""
-
-    def of_places(images: np.ndarray, captions: np.ndarray) -> ArrayLike:
-        return similarity(images, rows[captions])
-
-    return of_places
-
-
 def _keep_scores(
     config: ConfigDict, pairs: PairDataset, task: FoldTask, fold: int, workdir: Path
 ) -> None:
-    """Write what the run of a fold trains on: the pairs of the other folds, judged among them."""
+    """Write the scores of the pairs that a fold's run trains on: the other folds, judged alone."""
     path = workdir / FOLD_DIRECTORY.format(fold) / SCORES_FILE
     if is_primary() and not path.exists():
         outside = task.rows[task.folds.of_pair != fold]
@@ -141,24 +131,10 @@ def fold_run(
             yield run
 
 
-@contextlib.contextmanager
-def open_workdir(config: ConfigDict, data: Data, workdir: Path) -> Iterator[None]:
-    """Make the work directory of a run that has not begun, so that it can be continued by name."""
-    if not is_primary():
-        yield
-        return
-    workdir.mkdir(parents=True, exist_ok=True)
-    with lock_workdir(workdir):
-        check_workdir(workdir, config)  # again, as another run may have used it meanwhile
-        write_config(workdir, config)
-        save_vocabulary_and_index(data, workdir)
-        yield
-
-
 def fold_similarity(
     run: Run, pairs: PairDataset, part: Int[np.ndarray, " n"]
 ) -> tuple[Similarity, float]:
-    """How a run compares images and captions of some pairs, while it is open; and a temperature.
+    """Make the function by which an open run compares images and captions, and its temperature.
 
     Args:
       run: the run that has not seen these pairs.
@@ -166,8 +142,8 @@ def fold_similarity(
       part: rows of these pairs, ascending.
 
     Returns:
-      The similarity, a function of rows of images and captions of these pairs; and the temperature
-      that is best for dev.
+      The similarity, a function of rows of images and captions of these pairs; and the best
+      temperature for dev.
     """
     dev = run.data.dev.head(min(len(run.data.dev.images), REFERENCES))
     temperature = best_temperature(run.score(dev), dev.caption_image)

@@ -1,8 +1,8 @@
 """A trained model as a directory of its own: weights in safetensors, and a page that describes it.
 
 It holds `model.safetensors` (parameters and statistics by their path), a model card, `README.md`,
-and what a work directory has: `config.json`, the vocabulary or the pretrained tokenizer, and
-`results.json` and `dataset.json` if there are any. `read_exported` reads the weights again.
+and some files of the work directory: `config.json`, the vocabulary or the pretrained tokenizer, and
+`results.json` and `dataset.json` if they exist. `read_exported` reads the weights again.
 """
 
 import json
@@ -35,7 +35,7 @@ _FILES = (
     *(CONFIG_FILE, VOCABULARY_FILE, RESULTS_FILE, DATASET_FILE),
     *(f"{own}/{name}" for own in (PRETRAINED, PRETRAINED_IMAGES) for name in SMALL_FILES),
 )
-EXPORTED = (*_FILES, WEIGHT_FILE)  # what `read_exported` and `read_trained` read
+EXPORTED = (*_FILES, WEIGHT_FILE)  # files that `read_exported` and `read_trained` read
 
 
 def export(

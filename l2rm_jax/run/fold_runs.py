@@ -1,4 +1,4 @@
-"""The names and configs of the runs by which a method and a head judge the pairs of others.
+"""The names and configs of the runs by which a method and a head judge the pairs of a run.
 
 The run of fold k lies in `judgement/fold-k` of the work directory and is like any other: it can be
 stopped, continued and evaluated. It is a run with `data.filter=score`, whose scores leave out the
@@ -27,7 +27,7 @@ def trained_detectors() -> dict[str, tuple[str, str]]:
 
 
 def is_trained(config: ConfigDict) -> bool:
-    """Whether a method and a head judge, and no detector in closed form."""
+    """Whether the detector is trained (a method and a head), not a closed form."""
     return config.judgement.detector in trained_detectors()
 
 
@@ -46,33 +46,35 @@ def check_detector(config: ConfigDict, method: Method, is_used: bool) -> None:
     name, every = judgement.detector, judgement.every
     if name not in DETECTORS and not is_trained(config):
         wrong.append(
-            f"judgement.detector: {name!r}, expected one of {', '.join(DETECTORS)}, or METHOD-HEAD "
-            f"with a method of {', '.join(METHODS)} and a head of {', '.join(HEADS)}"
+            f"judgement.detector: found {name!r}, expected one of {', '.join(DETECTORS)}, or "
+            f"METHOD-HEAD with a method of {', '.join(METHODS)} and a head of {', '.join(HEADS)}"
         )
     elif name != LINEAR and not is_used:
         wrong.append(
-            f"judgement.detector: {name!r}, expected linear, as nothing uses a judgement; set "
-            "split.by=judgement, data.filter=judgement or train.draw=posterior"
+            f"judgement.detector: found {name!r}, expected linear, as nothing uses a judgement; "
+            "set split.by=judgement, data.filter=judgement or train.draw=posterior"
         )
     elif not is_trained(config):
         if every:
-            wrong.append(f"judgement.every: {every}, expected 0, as {name} judges once")
+            wrong.append(f"judgement.every: found {every}, expected 0, as {name} judges once")
     else:
         if config.data.filter not in ("none", "judgement"):
             wrong.append(
-                f"data.filter: {config.data.filter!r}, expected none or judgement, as "
+                f"data.filter: found {config.data.filter!r}, expected none or judgement, as "
                 f"judgement.detector={name} filters the pairs of its runs itself"
             )
         if every and method.plan is None:
-            wrong.append(f"judgement.every: {every}, expected 0, as {config.method} is fitted once")
+            wrong.append(
+                f"judgement.every: found {every}, expected 0, as {config.method} is fitted once"
+            )
         if every and config.data.filter == "judgement":
             wrong.append(
-                f"judgement.every: {every}, expected 0 with data.filter=judgement, which drops "
-                "pairs once, before the first epoch"
+                f"judgement.every: found {every}, expected 0 with data.filter=judgement, which "
+                "drops pairs once, before the first epoch"
             )
     if judgement.path and not is_used:
         wrong.append(
-            f"judgement.path: {judgement.path!r}, expected none, as nothing uses a judgement"
+            f"judgement.path: found {judgement.path!r}, expected none, as nothing uses a judgement"
         )
     if wrong:
         raise ConfigError(*wrong)

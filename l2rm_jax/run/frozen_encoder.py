@@ -12,7 +12,6 @@ import numpy as np
 from jaxtyping import Float, Float16, Int32
 
 from l2rm_jax.bases import ImageBase, TextBase
-from l2rm_jax.console import progress_bar
 from l2rm_jax.data.batches import caption_batches, image_batches
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pairs import PairDataset, Tokens
@@ -20,6 +19,7 @@ from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.pretrained import Encoders
 from l2rm_jax.models.pretrained import TextTransformer, VisionTransformer
 from l2rm_jax.models.pretrained.pixels import to_numbers
+from l2rm_jax.run.pair_scores import collect_rows
 
 # Blocks of states [n, S, D], the rows that they belong to, and how many states each has.
 Blocks = Iterator[tuple[np.ndarray, Float[np.ndarray, "n S D"], Int32[np.ndarray, " n"]]]
@@ -92,13 +92,12 @@ def judged_vectors(
     bases, params, judged = encoders.bases, encoders.parameters(), {}
     if bases.text is not None:
         captions = FrozenCaptions(bases.text, params["text_base"], vector=True)
-        blocks, shape = captions.blocks(pairs.tokens, batch_size), (len(pairs), bases.text.width)
-        judged["judged_captions"] = _collected(blocks, shape, _title("captions", pairs))
+        blocks, title = captions.blocks(pairs.tokens, batch_size), _title("captions", pairs)
+        judged["judged_captions"] = _first_states(blocks, len(pairs), title)
     if bases.image is not None:
         images = FrozenImages(bases.image, params["image_base"], vector=True)
-        shape = len(pairs.images), bases.image.width
-        blocks = images.blocks(pairs.images, batch_size)
-        judged["judged_images"] = _collected(blocks, shape, _title("images", pairs))
+        blocks, title = images.blocks(pairs.images, batch_size), _title("images", pairs)
+        judged["judged_images"] = _first_states(blocks, len(pairs.images), title)
     return judged
 
 
@@ -117,10 +116,6 @@ def _title(what: str, pairs: PairDataset) -> str:
     return f"vectors of the {what} of {pairs.split}"
 
 
-def _collected(blocks: Blocks, shape: tuple[int, int], title: str) -> Float16[np.ndarray, "n D"]:
-    vectors = np.empty(shape, np.float16)
-    with progress_bar(len(vectors), title) as bar:
-        for rows, states, _ in blocks:
-            vectors[rows] = states[:, 0]
-            bar.update(len(rows))
-    return vectors
+def _first_states(blocks: Blocks, total: int, title: str) -> Float16[np.ndarray, "n D"]:
+    batches = ((states, rows) for rows, states, _ in blocks)
+    return collect_rows(batches, lambda states: states[:, 0].astype(np.float16), total, title)

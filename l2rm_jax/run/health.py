@@ -55,7 +55,7 @@ class Reference(NamedTuple):
         another loss.
       flat_losses: for each stream that an epoch may pass over, the metric of its loss and the
         value of that loss when all similarities are equal.
-      own_warnings: those of the method (`Method.warnings`).
+      own_warnings: warnings of the method (`Method.warnings`).
     """
 
     images: int
@@ -182,7 +182,7 @@ class Health:
 
 def plan_warnings(streams: Mapping[str, Sequence[int]], batch_size: int) -> Warnings:
     """Warnings about streams with fewer pairs than a batch."""
-    harm = {"mismatched": "an image is rematched with the captions of these few alone"}
+    harm = {"mismatched": "an image is rematched only with the captions of these few pairs"}
     # No batch is smaller than 2.
     advice = "a smaller train.batch_size" if batch_size > 2 else "more training pairs"
     return {
@@ -223,28 +223,27 @@ def epoch_warnings(
 def _recall(rsum: float, reference: Reference) -> str | None:
     at_chance = _at_chance(rsum, reference)
     return at_chance and (
-        f"validation rSum is {at_chance}: the model ranks at random, so nothing that builds on its "
-        f"similarities can be right. {_try_to_rank(reference)}"
+        f"validation rSum is {at_chance}: the model ranks at random, so results that depend on its "
+        f"similarities are meaningless. {_try_to_rank(reference)}"
     )
 
 
 def _end(best_rsum: float, reference: Reference) -> str | None:
     at_chance = _at_chance(best_rsum, reference)
     return at_chance and (
-        f"the run ends at chance: its best validation rSum is {at_chance}. The test table says "
-        f"nothing about the method. {_try_to_rank(reference)}"
+        f"the run ends at chance: its best validation rSum is {at_chance}. The test table is "
+        f"not evidence about the method. {_try_to_rank(reference)}"
     )
 
 
 def _at_chance(rsum: float, reference: Reference) -> str | None:
-    """A validation rSum beside that of random rankings, if it does not exceed it clearly."""
+    """Compare a validation rSum with random rankings; None if it is clearly higher."""
     chance, margin = chance_rsum(reference.images, reference.captions_per_image)
     if not rsum < chance + margin:
         return None
     return (
-        f"{rsum:.1f}, and chance with {reference.images} images of "
-        f"{describe_counts(reference.captions_per_image)} captions is {chance:.1f}, give or take "
-        f"{margin:.1f}"
+        f"{rsum:.1f}; chance with {reference.images} images of "
+        f"{describe_counts(reference.captions_per_image)} captions is {chance:.1f} +/- {margin:.1f}"
     )
 
 
@@ -255,14 +254,14 @@ def _flat_loss(report: Mapping[str, float], stream: str, reference: Reference) -
     if abs(report[metric] - flat) >= FLAT_TOLERANCE * flat:
         return None
     return (
-        f"{metric} is {report[metric]:.4g}, and {flat:.4g} is its value where all similarities are "
-        f"equal: the model tells no pair from another. {_try_to_learn(reference)}"
+        f"{metric} is {report[metric]:.4g}; it is {flat:.4g} when all similarities are equal: the "
+        f"model does not distinguish pairs. {_try_to_learn(reference)}"
     )
 
 
 def _try_to_rank(reference: Reference) -> str:
     return (
-        f"{_try_to_learn(reference)}, and see with l2rm check that images and captions belong "
+        f"{_try_to_learn(reference)}, and verify with l2rm check that images and captions belong "
         "together"
     )
 

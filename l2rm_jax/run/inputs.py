@@ -118,6 +118,6 @@ def check_test_size(config: ConfigDict, test: PairDataset) -> None:
     """Check that the test split has the images and captions that the protocols require.
 
     Raises:
-      ConfigError: names the protocol and what it needs.
+      ConfigError: names the protocol and its requirement.
     """
     check_protocols(config.evaluation.protocol, len(test.images), test.captions_per_image)

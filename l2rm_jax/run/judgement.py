@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from ml_collections import ConfigDict
 
+from l2rm_jax.console import say
 from l2rm_jax.data import filters
 from l2rm_jax.data.files import open_arrays
 from l2rm_jax.data.pairs import Data, PairDataset, Rematched
@@ -31,7 +32,7 @@ from l2rm_jax.judging import (
 from l2rm_jax.judging.posterior import RANKING_AUROC
 from l2rm_jax.judging.verdict import rate_sentence
 from l2rm_jax.methods import Method
-from l2rm_jax.methods.split import SPLITS, split_quality
+from l2rm_jax.methods.split import split_quality
 from l2rm_jax.run.fold_runs import is_trained
 from l2rm_jax.run.judged_pairs import judged_pairs
 from l2rm_jax.run.sampling import DRAWS, EVEN, REMATCHED
@@ -43,13 +44,13 @@ OpenDetector = Callable[[Data, int], AbstractContextManager[Detector]]
 
 
 class Summary(NamedTuple):
-    """What a run reports about its judgement.
+    """The report of a run about its judgement.
 
     Attributes:
       sentence: a line for the screen.
       report: fields of the record `judgement` of the log: rate with its interval, AUROC, and the
         quality of the split at a posterior of 0.5 where the truth is known.
-      warnings: why the judgement is doubtful, by the name of the warning.
+      warnings: reasons why the judgement is unreliable, by the name of the warning.
     """
 
     sentence: str
@@ -58,35 +59,34 @@ class Summary(NamedTuple):
 
 
 def check_judgement(config: ConfigDict, method: Method) -> None:
-    """Check that the method can use what the config asks of a judgement.
+    """Check that the method supports the use of the judgement that the config asks for.
 
     Raises:
       ConfigError: one message for each field that does not fit.
     """
-    check_names("split", config.split, {"by": SPLITS})
     check_names("train", config.train, {"draw": DRAWS})
     wrong = []
     if config.split.by == "judgement" and not method.splits:
         wrong.append(
-            f"split.by: 'judgement', expected 'loss', as {config.method} does not split the pairs; "
-            "data.filter=judgement drops the mismatched ones"
+            f"split.by: found 'judgement', expected 'loss', as {config.method} does not split the "
+            "pairs; data.filter=judgement drops the mismatched ones"
         )
     draw = config.train.draw
     chooses = method.splits or {name.partition("_")[0] for name in method.streams} != {"pairs"}
     if draw != EVEN and chooses:
         wrong.append(
-            f"train.draw: {draw!r}, expected 'even', as {config.method} chooses the pairs of an "
-            "epoch itself"
+            f"train.draw: found {draw!r}, expected 'even', as {config.method} chooses the pairs of "
+            "an epoch itself"
         )
     if draw == REMATCHED and method.pair_values and not chooses:
         wrong.append(
-            f"train.draw: 'rematched', expected 'even' or 'posterior', as {config.method} keeps a "
-            "number for each stored pair, which rematched ones lack"
+            f"train.draw: found 'rematched', expected 'even' or 'posterior', as {config.method} "
+            "keeps a number per stored pair, and rematched pairs have none"
         )
     if draw == REMATCHED and config.data.filter == "judgement":
         wrong.append(
-            "train.draw: 'rematched', expected 'even' or 'posterior' with data.filter=judgement, "
-            "which drops the pairs that would be rematched"
+            "train.draw: found 'rematched', expected 'even' or 'posterior' with "
+            "data.filter=judgement, which drops the pairs that would be rematched"
         )
     if wrong:
         raise ConfigError(*wrong)
@@ -127,8 +127,8 @@ def judge_data(
     `judgement-EPOCH.npz`.
 
     On several hosts, host 0 judges by a detector in closed form; a trained one runs on all of them.
-    Host 0 writes the file and every host reads it, so all have the same. Rematched pairs that the
-    file lacks are computed by every host, from what it says.
+    Host 0 writes the file and every host reads it, so all have the same. If the file
+    lacks rematched pairs, every host computes them from its posteriors.
 
     Args:
       config: config of the run.
@@ -150,7 +150,10 @@ def judge_data(
     path, made = judgement_file(workdir, epoch), None
     if config.judgement.path:
         if is_primary() and not path.exists():
-            made = _given(config.judgement.path, data.train)
+            given = Path(config.judgement.path)
+            given = given / JUDGEMENT_FILE if given.is_dir() else given
+            made = read_judgement(given)
+            check_same_pairs(made, data.train.stored_image, given)
     elif is_trained(config):
         if on_any_host(not path.exists()):
             made = _judge(config, data, open_detector, epoch)
@@ -175,6 +178,8 @@ def judge_data(
 
 def _judge(config: ConfigDict, data: Data, open_detector: OpenDetector, epoch: int) -> Judgement:
     settings = config.judgement
+    if is_primary():
+        say(f"judging {len(data.train):,} pairs by models that have not seen them")
     with open_detector(data, epoch) as detector:
         return judge_pairs(
             judged_pairs(config.data, data.train),
@@ -185,20 +190,8 @@ def _judge(config: ConfigDict, data: Data, open_detector: OpenDetector, epoch: i
         )
 
 
-def _given(path: str, train: PairDataset) -> Judgement:
-    """The judgement of an audit, or in a file.
-
-    Raises:
-      DataError: there is none, or it is of other pairs.
-    """
-    file = Path(path) / JUDGEMENT_FILE if Path(path).is_dir() else Path(path)
-    judgement = read_judgement(file)
-    check_same_pairs(judgement, train.stored_image, file)
-    return judgement
-
-
 def _check_made(judgement: Judgement, config: ConfigDict, path: Path) -> None:
-    """Check that a kept judgement is what the config asks for.
+    """Check that a kept judgement has the detector and the folds of the config.
 
     Raises:
       DataError: another detector made it, or another number of folds.
@@ -275,7 +268,7 @@ def _warnings(judgement: Judgement) -> dict[str, str]:
         return {}
     return {
         "judgement_cannot_tell": (
-            "matched pairs cannot be told from mismatched ones (AUROC "
+            "matched pairs are barely distinguishable from mismatched ones (AUROC "
             f"{judgement.auroc:.2f} against random pairs): the posteriors are close to a guess. "
             "Try more pairs or better features, or split.by=loss"
         )

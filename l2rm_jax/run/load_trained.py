@@ -1,7 +1,6 @@
 """The trained model of a run, read without the data that it was trained on."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from l2rm_jax.data.record import read_record
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import CheckpointError, first_line
 from l2rm_jax.methods.base import TrainState
-from l2rm_jax.run.checkpoints import read_checkpoint
+from l2rm_jax.run.checkpoints import newest_checkpoint, read_checkpoint
 from l2rm_jax.run.config_file import read_config
 from l2rm_jax.run.exported import export, is_exported, read_exported
 from l2rm_jax.run.pretrained import open_own
@@ -95,17 +94,13 @@ def find_checkpoint(workdir: str | Path, which: str = "best") -> Path:
       CheckpointError: no epoch is finished yet.
     """
     directory = Path(workdir) / "checkpoints" / {"best": "best", "last": "latest"}[which]
-    steps = [int(name) for name in _names(directory) if name.isdecimal()]
-    if not steps:
+    newest = newest_checkpoint(directory)
+    if newest is None:
         raise CheckpointError(
             f"{workdir}: no epoch is finished yet, so there is no {which} model",
             hint=f"l2rm --workdir={workdir}",
         )
-    return directory / str(max(steps))
-
-
-def _names(directory: Path) -> list[str]:
-    return os.listdir(directory) if directory.is_dir() else []
+    return newest
 
 
 def _abstract_state(saved: dict[str, Any]) -> TrainState:

@@ -117,7 +117,7 @@ def require_tensorboard() -> None:
     """Raise `ConfigError` if the package tensorboardX, which writes for TensorBoard, is missing."""
     if importlib.util.find_spec("tensorboardX") is None:
         raise ConfigError(
-            "train.tensorboard: the package tensorboardX, which it needs, is missing",
+            "train.tensorboard requires the package tensorboardX, which is not installed",
             hint="pip install 'l2rm_jax[tensorboard]'",
         )
 
@@ -166,7 +166,7 @@ def _lines_up_to(path: Path, step: int, epochs: int) -> list[str]:
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CheckpointError(
                 f"{path}:{number}: not a record of a run ({type(error).__name__}); remove the line "
-                "or the file to go on without it"
+                "or the file to continue without it"
             ) from error
 
     return [line.decode() for number, line in enumerate(lines, 1) if is_kept(number, line)]

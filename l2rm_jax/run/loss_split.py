@@ -1,7 +1,6 @@
-"""The file of the last split by loss, `loss_split.npz`: what it made of each training pair."""
+"""The file of the last split by loss, `loss_split.npz`: loss, posterior and side per pair."""
 
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int
@@ -14,18 +13,6 @@ SPLIT_FILE = "loss_split.npz"
 _KEPT = ("a split of pairs", "the next epoch that the run trains writes it again")
 
 
-class KeptSplit(NamedTuple):
-    """A split by loss, and when it was made.
-
-    Attributes:
-      epoch: the epoch before which it was made, from 1.
-      split: loss, posterior and side of each pair.
-    """
-
-    epoch: int
-    split: LossSplit
-
-
 def keep_split(
     workdir: Path, epoch: int, stored_image: Int[np.ndarray, " N"], split: LossSplit
 ) -> None:
@@ -34,14 +21,14 @@ def keep_split(
     Args:
       workdir: work directory of the run.
       epoch: the epoch.
-      stored_image: image row of each pair; tells the pairs from those of other data.
+      stored_image: image row of each pair; `last_split` checks it.
       split: the split.
     """
     arrays = {"epoch": np.array(epoch), "image": stored_image, **split._asdict()}
     replace_arrays(workdir / SPLIT_FILE, arrays)
 
 
-def last_split(workdir: str | Path, stored_image: Int[np.ndarray, " N"]) -> KeptSplit | None:
+def last_split(workdir: str | Path, stored_image: Int[np.ndarray, " N"]) -> LossSplit | None:
     """Read the last split of a run; None if the run has made none.
 
     Args:
@@ -55,11 +42,11 @@ def last_split(workdir: str | Path, stored_image: Int[np.ndarray, " N"]) -> Kept
     if not path.exists():
         return None
     with open_arrays(path, *_KEPT) as file:
-        image, epoch = file["image"], int(file["epoch"])
+        image = file["image"]
         split = LossSplit(*(file[name] for name in LossSplit._fields))
     if not np.array_equal(image, stored_image):
         raise DataError(
             f"{path}: found a split of {len(image)} other pairs, expected the "
             f"{len(stored_image)} that the run trains on"
         )
-    return KeptSplit(epoch, split)
+    return split

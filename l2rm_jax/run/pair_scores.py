@@ -1,4 +1,4 @@
-"""Values of all training pairs, collected from those of scoring batches."""
+"""Collect the values of all rows from batches."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -8,23 +8,22 @@ import numpy as np
 from jaxtyping import Int
 
 from l2rm_jax.console import progress_bar
-from l2rm_jax.data.batches import Batch
 
 
 def collect_rows(
-    batches: Iterable[tuple[Batch, Int[np.ndarray, " rows"]]],
-    score: Callable[[Batch], Any],
+    batches: Iterable[tuple[Any, Int[np.ndarray, " rows"]]],
+    score: Callable[[Any], Any],
     total: int,
     title: str,
 ) -> Any:
-    """Score batches and put the values of each pair into its row.
+    """Score batches and put the values of each batch into its rows.
 
     Args:
-      batches: batches with the rows of their pairs, each row once in all of them; a batch may have
-        more pairs than rows, to fill it up.
+      batches: batches with their rows, each row once in all of them; a batch may be padded beyond
+        its rows.
       score: maps a batch to an array `[B, ...]`, or to a tree of such arrays.
       total: number of rows.
-      title: what the progress bar calls it.
+      title: title of the progress bar.
 
     Returns:
       Arrays `[total, ...]`, in a tree like those of `score`.

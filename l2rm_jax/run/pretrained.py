@@ -1,4 +1,4 @@
-"""The pretrained weights of a run: found, checked, and put into its first state."""
+"""Find and check the pretrained weights of a run, and put them into its first state."""
 
 import hashlib
 import json
@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
+from jaxtyping import Float
 from ml_collections import ConfigDict
 
 from l2rm_jax.data.files import open_arrays, replace_arrays
@@ -68,7 +70,7 @@ def check_pretrained_fields(config: ConfigDict) -> None:
             "optim.base_epochs": optim.base_epochs,
         }
         wrong += [
-            f"{name}: {value}, expected 0 without a pretrained encoder"
+            f"{name}: found {value}, expected 0 without a pretrained encoder"
             for name, value in needless.items()
             if value
         ]
@@ -76,53 +78,54 @@ def check_pretrained_fields(config: ConfigDict) -> None:
         rates = " and ".join(f"optim.{side.rate}=0" for side in used)
         if model.adapter_rank:
             wrong.append(
-                f"model.adapter_rank: {model.adapter_rank}, expected 0 with {rates}, which freezes "
-                "all that could be adapted"
+                f"model.adapter_rank: found {model.adapter_rank}, expected 0 with {rates}, which "
+                "freezes all that could be adapted"
             )
         if not model.embed_dim:
             wrong.append(
-                f"model.embed_dim: 0, expected at least 1 with {rates}, as nothing would be trained"
+                f"model.embed_dim: found 0, expected at least 1 with {rates}, as nothing would be "
+                "trained"
             )
     if model.head == FITTED_HEAD:
         wrong += [
-            f"model.{side.states}: {model[side.states]!r}, expected 'vector' with model.head="
+            f"model.{side.states}: found {model[side.states]!r}, expected 'vector' with model.head="
             f"{FITTED_HEAD} and a pretrained encoder"
             for side in used
             if model[side.states] != "vector"
         ]
     if config.data.pixel_crop and not IMAGES.is_used(config):
         wrong.append(
-            f"data.pixel_crop: {config.data.pixel_crop}, expected 0 without a pretrained image "
-            "encoder, as features cannot be cropped"
+            f"data.pixel_crop: found {config.data.pixel_crop}, expected 0 without a pretrained "
+            "image encoder, as features cannot be cropped"
         )
     if wrong:
         raise ConfigError(*wrong)
 
 
 def _wrong_directories(config: ConfigDict) -> list[str]:
-    """What is wrong with the fields that name directories."""
+    """Error messages about the fields that name directories."""
     model, wrong = config.model, []
     if model.pretrained and not (CAPTIONS.is_used(config) or IMAGES.is_used(config)):
         wrong.append(
-            f"model.text_encoder: {WORDS!r}, expected bert, clip or siglip, as model.pretrained is "
-            f"{model.pretrained!r}"
+            f"model.text_encoder: found {WORDS!r}, expected bert, clip or siglip, as "
+            f"model.pretrained is {model.pretrained!r}"
         )
     if model.pretrained_images and not IMAGES.is_used(config):
         wrong.append(
-            f"model.image_encoder: {REGIONS!r}, expected clip or siglip, as "
+            f"model.image_encoder: found {REGIONS!r}, expected clip or siglip, as "
             f"model.pretrained_images is {model.pretrained_images!r}"
         )
     if "" in {use.directory for use in directories(config).values()}:
         field = next(side.encoder for side in (CAPTIONS, IMAGES) if side.is_used(config))
         wrong.append(
-            f"model.pretrained: empty, expected the directory of the weights for model.{field}="
-            f"{model[field]}"
+            f"model.pretrained: empty, expected the directory of the weights for "
+            f"model.{field}={model[field]}"
         )
     return wrong
 
 
 class Use(NamedTuple):
-    """A directory of weights, and what a run uses of it: the `model_type`, or None."""
+    """A directory of weights; the `model_type` of each side that a run uses of it, or None."""
 
     directory: str
     text_encoder: str | None
@@ -210,7 +213,7 @@ def with_own_weights(config: ConfigDict, workdir: str | Path) -> ConfigDict:
 
 
 def changed_directories(encoders: Encoders | None, config: ConfigDict) -> list[str]:
-    """Original directories that are still there and hold other weights than the run's copies."""
+    """Find original directories that now hold other weights than the run's copies."""
     if encoders is None:
         return []
     return [
@@ -288,7 +291,7 @@ def pretrained_arrays(encoders: Encoders, config: ConfigDict, params: Any) -> di
 
 
 def with_pretrained(state: TrainState, parameters: dict[str, Any]) -> TrainState:
-    """The state with pretrained arrays in place of random ones; each network gets the same.
+    """Replace random arrays of a state by pretrained ones, the same for each network.
 
     Args:
       state: a state before the first step.
@@ -301,3 +304,36 @@ def with_pretrained(state: TrainState, parameters: dict[str, Any]) -> TrainState
         for path, array in given.items()
     }
     return state.replace(params=unflatten_dict({**params, **arrays}))
+
+
+def with_word_vectors(params: Any, vectors: Float[np.ndarray, "V W"]) -> Any:
+    """Replace the embedding of each word that has a given vector.
+
+    Args:
+      params: parameters of a model, with a leading axis if there are several networks.
+      vectors: a row for each word; NaN for a word that keeps its random start.
+
+    Raises:
+      ConfigError: the model has no word embeddings, or they have another size.
+    """
+    found = 0
+
+    def place(path: tuple, leaf: jax.Array) -> jax.Array:
+        nonlocal found
+        if path[-1].key != "embedding" or path[-2].key not in ("words", "text_encoder"):
+            return leaf
+        found += 1
+        if leaf.shape[-1] != vectors.shape[1]:
+            raise ConfigError(
+                f"model.word_dim: found {leaf.shape[-1]}, expected {vectors.shape[1]}, the size of "
+                "the vectors in data.word_vectors"
+            )
+        given = jnp.broadcast_to(vectors, leaf.shape)
+        return jnp.where(jnp.isnan(given), leaf, given)
+
+    params = jax.tree.map_with_path(place, params)
+    if not found:
+        raise ConfigError(
+            "data.word_vectors requires a model with word embeddings (model.text_encoder=gru)"
+        )
+    return params

@@ -29,14 +29,13 @@ from l2rm_jax.methods import EpochPlan, make_method
 from l2rm_jax.methods.base import TrainState, skip_non_finite
 from l2rm_jax.methods.networks import combine_scores
 from l2rm_jax.methods.pair_values import initial_state, replace_pair_values
-from l2rm_jax.methods.words import with_word_vectors
 from l2rm_jax.models import make_model
 from l2rm_jax.run.checkpoints import RunCheckpoints
 from l2rm_jax.run.health import Health, make_reference, require_finite
 from l2rm_jax.run.inputs import check_train_size
 from l2rm_jax.run.memory_hints import scoring_hints, training_hints
 from l2rm_jax.run.pair_scores import collect_rows
-from l2rm_jax.run.pretrained import pretrained_arrays, with_pretrained
+from l2rm_jax.run.pretrained import pretrained_arrays, with_pretrained, with_word_vectors
 from l2rm_jax.run.sampling import draw_pairs
 
 
@@ -117,11 +116,6 @@ class Run:
         return int(self.replicas.unreplicate(self.state.step))
 
     @property
-    def own_state(self) -> Any:
-        """The state of the method itself (L2RM: the learned cost), on this host's first device."""
-        return self.replicas.unreplicate(self.state.own)
-
-    @property
     def total_epochs(self) -> int:
         """Number of epochs of the method, or that the config asks for, warm-up included."""
         return self.method.epochs or self.config.train.warmup_epochs + self.config.train.epochs
@@ -161,7 +155,7 @@ class Run:
         return self.checkpoints.restore_best(self._abstract_state)
 
     def restore_best(self) -> None:
-        """Replace the state by that of the best checkpoint."""
+        """Replace the state by the state of the best checkpoint."""
         self.state = self.replicas.replicate(self.best_state())
 
     def start_epoch(self, epoch: int) -> None:
@@ -236,9 +230,9 @@ class Run:
         return self.replicas.unreplicate(metrics)
 
     def _training_memory(self) -> contextlib.AbstractContextManager:
-        """Context of work on a training batch: says what helps if a device has no memory left."""
+        """Context of work on a training batch: adds advice if a device runs out of memory."""
         hints = training_hints(self.config, self.model.is_product)
-        return advise_on_memory(f"training, {self.config.train.batch_size} pairs a batch", hints)
+        return advise_on_memory(f"training, {self.config.train.batch_size} pairs per batch", hints)
 
     def _shards(self, batch: dict[str, Batch]) -> dict[str, Batch]:
         return {name: self.replicas.shard(b) for name, b in batch.items()}
@@ -359,7 +353,7 @@ class Run:
           rsum: validation rSum of this epoch.
         """
         best = self.position["best_rsum"]
-        if rsum >= best:  # of equal epochs, the one that has trained the longest
+        if rsum >= best:  # of equal epochs, the last
             self.checkpoints.save_best(
                 self.step, self.replicas.unreplicate_for_checkpoint(self.state)
             )

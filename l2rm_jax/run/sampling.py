@@ -1,4 +1,4 @@
-"""Draws of training pairs by the probability that they are matched (`train.draw`)."""
+"""Sample training pairs by the probability that they are matched (`train.draw`)."""
 
 import math
 from dataclasses import replace
@@ -15,8 +15,8 @@ EVEN, POSTERIOR, REMATCHED = DRAWS = ("even", "posterior", "rematched")
 def draw_pairs(plan: EpochPlan, train: PairDataset, seed: int, epoch: int) -> EpochPlan:
     """Keep each pair of a plan with the probability that it is matched, and add rematched ones.
 
-    So an epoch has each pair at most once, and in the mean as many pairs as are matched. If there
-    are rematched pairs, it has each of them too, with the probability of its weight.
+    An epoch has each pair at most once; the expected number of pairs is the number of matched ones.
+    Rematched pairs, if there are any, are added with the probability of their weight.
 
     Args:
       plan: plan of the epoch, whose streams are rows of pairs, `[n]`.
@@ -26,7 +26,7 @@ def draw_pairs(plan: EpochPlan, train: PairDataset, seed: int, epoch: int) -> Ep
 
     Returns:
       A plan with streams of that shape; with rematched pairs `[n, 2]`: the pair that gives the
-      image, and the one that gives the caption.
+      image, and the pair that gives the caption.
 
     Raises:
       DataError: no pair is drawn.

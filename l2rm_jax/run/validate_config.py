@@ -1,4 +1,4 @@
-"""Types and ranges of the config fields, whatever the data and the method are."""
+"""Types and ranges of the config fields, independent of the data and the method."""
 
 import math
 from typing import Any
@@ -17,7 +17,7 @@ def check_fields(config: ConfigDict) -> None:
     Names of methods, heads, protocols and the like are checked by `inputs.check_settings`.
 
     Raises:
-      ConfigError: one message for each invalid field, with its value and what was expected; or
+      ConfigError: one message for each invalid field, with its value and the expected ones; or
         the run would have no epoch at all.
     """
     problems = list(_field_problems(config).values())
@@ -40,12 +40,12 @@ def _field_problems(config: ConfigDict) -> dict[str, str]:
     """Error message for each field whose value has the wrong type or is out of range."""
     values = flat(config)
     problems = {
-        name: f"{name}: {values[name]!r}, expected {expected}"
+        name: f"{name}: found {values[name]!r}, expected {expected}"
         for name, default_value in flat(default(config.plugins)).items()
         if (expected := _expected_type(name, values[name], default_value))
     }
     problems |= {
-        name: f"{name}: {values[name]!r}, expected {field.allowed.words}"
+        name: f"{name}: found {values[name]!r}, expected {field.allowed.words}"
         for name, field in FIELDS.items()
         if name not in problems and field.allowed and not field.allowed.holds(values[name])
     }

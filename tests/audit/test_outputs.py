@@ -56,6 +56,13 @@ def test_arrays_are_written_by_what_they_were_made_of(written, tmp_path):
     assert (out / "pairs.parquet").read_bytes() == (written / "pairs.parquet").read_bytes()
 
 
+def test_a_judgement_of_other_pairs_is_refused(tmp_path):
+    inputs = make_inputs(pair_image=np.zeros(PAIRS, int))
+    with pytest.raises(DataError, match="judgement: found 40 other pairs"):
+        write_audit(make_judgement(), inputs, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
 def test_names_of_kept_images(written, tmp_path):
     inputs = make_inputs()
     kept = np.load(written / "kept.npy")

@@ -5,7 +5,7 @@ import csv
 import numpy as np
 import pytest
 
-from l2rm_jax.audit.pairs_table import Column, write_table
+from l2rm_jax.audit.outputs import Column, write_table
 from l2rm_jax.data.files import new_file
 from l2rm_jax.errors import ConfigError
 

@@ -70,7 +70,7 @@ def test_what_is_kept_is_trained_on(config, tmp_path):
     config.data.filter = "share"
     config.data.filter_value, config.data.filter_scores = 0.5, str(tmp_path / "clip.npy")
     report = check(config)
-    assert "30 captions, 1 to 4 an image" in report
+    assert "30 captions, 1 to 4 per image" in report
     assert "filter share 0.5 of clip.npy, filter_kept 0.5" in report.splitlines()[-1]
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from l2rm_jax.bases import Preparation, read_preparation
+from l2rm_jax.bases.preparation import Preparation, read_preparation
 from l2rm_jax.data.pictures import prepare
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.errors import DataError

@@ -62,7 +62,7 @@ def test_captions_belong_to_the_images_that_the_file_names(directory):
     stored = [set(data.train.stored_image[data.train.caption_image == i]) for i in range(30)]
     assert all(len(images) == 1 for images in stored)
     report = check(config)
-    assert f"{len(rows_of(directory, 'train'))} captions, 1 to 4 an image" in report
+    assert f"{len(rows_of(directory, 'train'))} captions, 1 to 4 per image" in report
 
 
 def test_any_number_of_captions_may_be_the_same_number(tmp_path):

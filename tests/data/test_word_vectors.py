@@ -6,9 +6,9 @@ import pytest
 
 from l2rm_jax.data.loading import load_data, save_vocabulary_and_index
 from l2rm_jax.data.text import Vocabulary
-from l2rm_jax.data.word_vectors import count_unknown, read_word_vectors
+from l2rm_jax.data.word_vectors import describe_unknown, read_word_vectors
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.methods.words import with_word_vectors
+from l2rm_jax.run.pretrained import with_word_vectors
 from tests.grid import make_cell, tiny_config
 
 WORDS = Vocabulary.from_words([["dog", "runs", ". . ."]], min_count=1)
@@ -21,7 +21,7 @@ def test_text_and_array_give_the_same(tmp_path):
     array.with_suffix(".txt").write_text("rocket\ndog\n. . .\n")
     for path in (text, array):
         vectors = read_word_vectors(path, WORDS)
-        assert vectors.shape == (7, 2) and count_unknown(vectors) == 5
+        assert vectors.shape == (7, 2) and describe_unknown(vectors).startswith("5 of 7 words")
         np.testing.assert_array_equal(vectors[WORDS.word2idx["dog"]], [1, 2])
         np.testing.assert_array_equal(vectors[WORDS.word2idx[". . ."]], [0.5, -1])
 
@@ -49,7 +49,7 @@ def test_a_run_starts_from_them_and_keeps_them(tmp_path):
     workdir = tmp_path / "run"
     workdir.mkdir()
     data = load_data(config.data, config.mismatch, workdir=workdir)
-    assert count_unknown(data.word_vectors) == len(data.vocabulary) - 1
+    assert np.isnan(data.word_vectors[:, 0]).sum() == len(data.vocabulary) - 1
     save_vocabulary_and_index(data, workdir)
     file.unlink()
     again = load_data(config.data, config.mismatch, workdir=workdir)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.judging import audit, audit_peers
+from experiments.judging import audit
 from experiments.judging.audit import Cell, Vectors
 from experiments.script import write_rows
 from tests.judging.synthetic import make_pairs
@@ -28,7 +28,7 @@ def test_lemon_finds_swapped_pairs(vectors):
     own = vectors.caption_image.copy()
     own[:50] = np.roll(own[:50], 25)
     similarity = np.where(own == vectors.caption_image, 0.8, 0.1)
-    score = audit_peers.lemon_score(images, captions, own, similarity)
+    score = audit.lemon_score(images, captions, own, similarity)
     assert score[own != vectors.caption_image].mean() > score.mean()
 
 

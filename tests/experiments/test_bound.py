@@ -38,6 +38,6 @@ def test_a_row_is_of_the_images_of_its_seed():
     captions = captions + 0.01 * np.random.default_rng(0).standard_normal(captions.shape)
     of = {"minilm": captions.astype(np.float32), "tfidf": captions.astype(np.float32)}
     vectors = Vectors(images, of, own, [""] * 1500)
-    row = bound.measure(Cell(150, 5, "caption", 0.2, 1), vectors)
+    [row] = bound.measure(Cell(150, 5, "caption", 0.2, 1), vectors)
     assert float(row["true"]) == pytest.approx(0.2, abs=0.02)
     assert float(row["at_least"]) <= float(row["rate"]) <= float(row["at_most"])

@@ -6,8 +6,7 @@ import jax
 import pytest
 
 from experiments.machines import dry_run
-from experiments.machines.hlo import estimated_cycles
-from experiments.machines.known import MACHINES
+from experiments.machines.dry_run import MACHINES, estimated_cycles
 from l2rm_jax.errors import ConfigError
 from tests.grid import tiny_config
 

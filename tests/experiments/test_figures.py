@@ -12,7 +12,6 @@ from experiments import figure
 from experiments.papers import (
     plot_alignments,
     plot_costs,
-    plot_pair,
     plot_plan,
     plot_rematched,
     plot_rho,
@@ -147,7 +146,7 @@ def test_rematched_examples_are_marked_by_the_truth(rematched):
 
 
 def test_pair_shows_the_stored_caption_and_the_right_one(rematched):
-    picture, text = plot_pair.plot(rematched).axes
+    picture, text = plot_rematched.plot_pair(rematched, 0).axes
     label, stored, new_label, new = (each.get_text() for each in text.texts)
     captions = rematched.train.captions
     assert label.startswith("✗") and " ".join(stored.split()) == captions[0]
@@ -155,11 +154,11 @@ def test_pair_shows_the_stored_caption_and_the_right_one(rematched):
     world = scenes.generate(4, rematched.config.data.scenes_seed, "train").scenes
     shown = picture.get_images()[0].get_array()
     np.testing.assert_array_equal(shown, scenes.draw(world[3]))
-    with pytest.raises(ConfigError, match="--number: 1, found 1 pairs with a right new caption"):
-        plot_pair.plot(rematched, 1)
+    with pytest.raises(ConfigError, match="--pair: 1, found 1 pairs with a right new caption"):
+        plot_rematched.plot_pair(rematched, 1)
     rematched.config.data.name = "flickr8k"
     with pytest.raises(ConfigError, match="only scenes has pictures"):
-        plot_pair.plot(rematched)
+        plot_rematched.plot_pair(rematched, 0)
 
 
 @pytest.mark.slow

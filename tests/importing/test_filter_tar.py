@@ -68,7 +68,7 @@ def imported(tmp_path_factory):
     return root
 
 
-def audited(root, data, directory, doubted):
+def audited(root, data, directory, suspicious):
     """Write the files of an audit that doubts some pairs, and return the numbers of these."""
     if data == "shards":
         columns = read_columns(metadata_files(root / data))
@@ -78,13 +78,13 @@ def audited(root, data, directory, doubted):
         image = np.load(root / data / "train_pairs.npy")
         ids = read_image_ids(root / data, "train", image[-1] + 1)
         captions = (root / data / "train_caps.txt").read_text().splitlines()
-    rows = np.setdiff1d(np.arange(len(image)), doubted)
+    rows = np.setdiff1d(np.arange(len(image)), suspicious)
     directory.mkdir()
     np.save(directory / "kept.npy", rows)
     (directory / "kept_ids.txt").write_text("".join(f"{ids[image[row]]}\n" for row in rows))
     report = {"inputs": {"name": data, "pairs": len(image)}, "truth": None, "cannot_tell": ""}
     (directory / "report.json").write_text(json.dumps(report))
-    return {int(captions[row].split()[-1]) for row in doubted}
+    return {int(captions[row].split()[-1]) for row in suspicious}
 
 
 def members(path):
@@ -103,12 +103,12 @@ def members_without(path, numbers):
 
 @pytest.mark.parametrize("data", ["shards", "merged", "whole"])
 def test_kept_samples_are_copied_as_they_are(imported, tmp_path, data, capsys):
-    doubted = audited(imported, data, tmp_path / "audit", [0, 3, 5])
+    suspicious = audited(imported, data, tmp_path / "audit", [0, 3, 5])
     flags = [f"--data={imported / data}", f"--audit={tmp_path / 'audit'}", f"--out={tmp_path}/out"]
     main.main(["filter", *flags])
     assert {"16", "12", "4"} <= set(re.findall(r"\d+", capsys.readouterr().out))
     for tar in range(TARS):
-        expected = members_without(imported / f"tars/of/{tar}.tar", {*doubted, DAMAGED})
+        expected = members_without(imported / f"tars/of/{tar}.tar", {*suspicious, DAMAGED})
         assert members(tmp_path / f"out/of/{tar}.tar") == expected
     assert sorted(file.name for file in tmp_path.rglob("*.*") if "out" in file.parts) == [
         f"{tar}.tar" for tar in range(TARS)
@@ -117,8 +117,8 @@ def test_kept_samples_are_copied_as_they_are(imported, tmp_path, data, capsys):
 
 def test_an_archive_without_samples_is_not_written_and_a_whole_one_is_the_same(imported, tmp_path):
     # Rows 4 to 8 lie in the second archive.
-    doubted = audited(imported, "shards", tmp_path / "audit", [1, 4, 5, 6, 7, 8])
-    assert doubted == {2, 6, 7, 9, 10, 11}
+    suspicious = audited(imported, "shards", tmp_path / "audit", [1, 4, 5, 6, 7, 8])
+    assert suspicious == {2, 6, 7, 9, 10, 11}
     counts = filter_samples(imported / "shards", tmp_path / "audit", tmp_path / "out")
     assert counts == {"read": 16, "written": 9, "left_out": 7, "archives": 2}
     of = imported / "tars" / "of"

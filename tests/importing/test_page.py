@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
 from l2rm_jax import main
-from l2rm_jax.cli import fitting
+from l2rm_jax.cli import config_flags
 from l2rm_jax.cli.parse import parse
 from l2rm_jax.config import flat
 from l2rm_jax.errors import DataError
@@ -120,5 +120,5 @@ def test_a_config_that_fits_is_chosen_and_said(place, caplog):
 def test_the_head_fits_the_captions(regions, captions, head):
     images, sizes = {"vectors": regions, "dimensions": 8}, {"train": {"captions": 600}}
     record = {"images": images, "captions": captions, "splits": sizes}
-    fields = fitting.fitting_fields(record)
+    fields = config_flags.fitting_fields(record)
     assert (fields["model.head"], fields["train.batch_size"]) == (head, 64)

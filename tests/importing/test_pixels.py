@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
 from l2rm_jax import main
-from l2rm_jax.cli.fitting import fitting_fields
+from l2rm_jax.cli.config_flags import fitting_fields
 from l2rm_jax.data.encoders import make_encoder as make_torch_encoder
 from l2rm_jax.data.record import read_record
 from l2rm_jax.errors import ConfigError, DataError, L2RMError

@@ -75,7 +75,7 @@ def test_members_that_do_not_follow_each_other(tmp_path, caplog):
 def test_samples_of_the_same_name_are_apart(tmp_path):
     """As where archives were joined; no member takes the place of another."""
     files = samples(str, "jpg", "txt")
-    table, _ = read_tar(write_tar(tmp_path / "a.tar", files))
+    table = read_tar(write_tar(tmp_path / "a.tar", files))
     import tarfile
 
     with tarfile.open(tmp_path / "b.tar", "w") as joined:
@@ -83,7 +83,7 @@ def test_samples_of_the_same_name_are_apart(tmp_path):
             with tarfile.open(tmp_path / "a.tar") as one:
                 for member in one:
                     joined.addfile(member, one.extractfile(member))
-    twice, _ = read_tar(tmp_path / "b.tar")
+    twice = read_tar(tmp_path / "b.tar")
     assert twice["txt"].to_pylist() == 2 * table["txt"].to_pylist()
     assert twice["__key__"].to_pylist() == 2 * [str(n) for n in range(COUNT)]
 

@@ -9,7 +9,7 @@ from l2rm_jax.models import gru
 from l2rm_jax.models.attention import mix_regions, mixture_norms, squared_difference
 from l2rm_jax.models.encoders import region_products
 from l2rm_jax.models.layers import l2_norm
-from l2rm_jax.models.products import inner_products, products
+from l2rm_jax.models.sgr import inner_products, products
 
 PLAIN = {
     "mix": (mix_regions, lambda w, x: jnp.einsum("ircl,ird->icld", w, x), "ircl", "ird"),

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from l2rm_jax.pages import gallery
-from l2rm_jax.pages.gallery import write_gallery
-from l2rm_jax.pages.gallery_rows import listed, rows_needed, taken
+from l2rm_jax.pages.gallery import listed, rows_needed, taken, write_gallery
 from tests.pages.galleries import make_gallery
 from tests.pages.gallery_page import click, decisions, open_page, text
 

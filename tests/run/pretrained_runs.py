@@ -10,8 +10,8 @@ from l2rm_jax.data import scenes
 from l2rm_jax.data.loading import save_vocabulary_and_index
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.run.config_file import write_config
+from l2rm_jax.run.initialise import open_run
 from l2rm_jax.run.inputs import read_data
-from l2rm_jax.run.opening import open_run
 from l2rm_jax.train import train
 from tests.models.pretrained.golden import GOLDEN
 from tests.tiny import tiny_config

@@ -11,12 +11,12 @@ from l2rm_jax.run.config_file import (
     check_workdir,
     find_config,
     load_config,
+    lock_workdir,
     read_config,
     shipped_configs,
     with_changes,
     write_config,
 )
-from l2rm_jax.run.lock import lock_workdir
 
 
 def test_config_of_the_same_run_is_accepted(tmp_path):

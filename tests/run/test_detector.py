@@ -20,10 +20,10 @@ from l2rm_jax.run import detector, inputs
 from l2rm_jax.run.config_file import read_config, with_changes
 from l2rm_jax.run.detector import open_detector
 from l2rm_jax.run.fold_runs import fold_config, judged_epoch
+from l2rm_jax.run.initialise import open_run
 from l2rm_jax.run.inputs import check_settings
 from l2rm_jax.run.judged_pairs import judged_pairs
 from l2rm_jax.run.judgement import judge_data
-from l2rm_jax.run.opening import open_run
 from l2rm_jax.run.run import Run
 from l2rm_jax.train import train
 from tests.run.tiny_runs import records

@@ -8,8 +8,8 @@ from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.evaluate import evaluate_runs
 from l2rm_jax.evaluation.scoring import Scorer
 from l2rm_jax.run.config_file import read_config
+from l2rm_jax.run.initialise import open_run
 from l2rm_jax.run.inputs import read_data
-from l2rm_jax.run.opening import open_run
 from tests.run.tiny_runs import run
 
 pytestmark = pytest.mark.usefixtures("shared_programs")

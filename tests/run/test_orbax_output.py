@@ -3,7 +3,7 @@
 import sys
 from types import SimpleNamespace
 
-from l2rm_jax.run.orbax_output import hide_repeated_errors
+from l2rm_jax.run.checkpoints import hide_repeated_errors
 
 
 def test_other_errors_of_threads_are_still_reported(monkeypatch):

@@ -20,7 +20,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from l2rm_jax.data.encoders.backbone import load_backbone
+from l2rm_jax.data.encoders.dual import is_dual, load_dual
 from l2rm_jax.data.encoders.encoder import CaptionEncoder, Encoder, ImageEncoder
+from l2rm_jax.data.encoders.pixels import load_pixels
+from l2rm_jax.data.encoders.sentence import load_sentence_encoder
 from l2rm_jax.errors import ConfigError, nearest_path
 
 
@@ -123,42 +127,14 @@ def _is_cached(name: str) -> bool:
     return isinstance(try_to_load_from_cache(name, "config.json"), str)
 
 
-# Each imports its libraries only when it is called.
-
-
-def _load_dual(name: str, with_tokens: bool) -> tuple[ImageEncoder, CaptionEncoder]:
-    from l2rm_jax.data.encoders.dual import load_dual
-
-    return load_dual(name, with_tokens)
-
-
 def _load_text_side(name: str, with_tokens: bool) -> CaptionEncoder:
-    from l2rm_jax.data.encoders.dual import is_dual, load_dual
-    from l2rm_jax.data.encoders.sentence import load_sentence_encoder
-
     if is_dual(name):
         return load_dual(name, with_tokens)[1]
     return load_sentence_encoder(name, with_tokens)
 
 
-def _load_backbone(name: str, with_tokens: bool) -> tuple[ImageEncoder, None]:
-    from l2rm_jax.data.encoders.backbone import load_backbone
-
-    return load_backbone(name), None
-
-
-def _load_pixels(name: str, with_tokens: bool) -> tuple[ImageEncoder, None]:
-    from l2rm_jax.data.encoders.pixels import load_pixels
-
-    if with_tokens:
-        raise ConfigError(
-            "--tokens cannot be combined with --encoder=pixels:DIR; a run encodes the pixels"
-        )
-    return load_pixels(name), None
-
-
 _KINDS = {
-    "transformers": Kind(_load_dual, _load_text_side),
-    "timm": Kind(_load_backbone),
-    "pixels": Kind(_load_pixels),
+    "transformers": Kind(load_dual, _load_text_side),
+    "timm": Kind(lambda name, with_tokens: (load_backbone(name), None)),
+    "pixels": Kind(load_pixels),
 }

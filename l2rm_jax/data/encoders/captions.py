@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Int32
+from jaxtyping import Int, Int32
 
 from l2rm_jax.data.encoders.encoder import CaptionFeatures
 from l2rm_jax.data.encoders.weights import (
@@ -105,35 +105,17 @@ class CaptionModel:
             max_length=self._limit,
             return_tensors="pt",
         )
-        is_word = ~np.isin(inputs["input_ids"].numpy(), self._mark_ids)
+        is_word = ~np.isin(inputs["input_ids"].numpy(), self._mark_ids)  # [n, L]
         with exact_inference():
             vectors, states = self._encode(inputs.to(self._model.device))
             vectors = vectors.cpu().numpy()
             if not self._with_tokens:
                 return vectors, np.ones(len(texts), np.int32)
-            return caption_and_words(vectors, states.cpu().numpy(), is_word, self._width)
-
-
-def caption_and_words(
-    vectors: Float[np.ndarray, "n D"],
-    states: Float[np.ndarray, "n L D"],
-    is_word: Bool[np.ndarray, "n L"],
-    width: int,
-) -> tuple[Float[np.ndarray, "n width D"], Int32[np.ndarray, " n"]]:
-    """Combine vectors of captions with the vectors of their words.
-
-    Args:
-      vectors: the captions as a whole.
-      states: the tokens.
-      is_word: the tokens to keep, fewer than `width` for each caption.
-      width: number of vectors to make room for.
-
-    Returns:
-      The vectors, zeros after the last one, and the number of vectors of each caption, at least 1.
-    """
-    packed = np.zeros((len(states), width, states.shape[2]), states.dtype)
-    packed[:, 0] = vectors
-    caption, _ = np.nonzero(is_word)
-    place = is_word.cumsum(axis=1)[is_word]  # 1 for the first word of a caption
-    packed[caption, place] = states[is_word]
-    return packed, (1 + is_word.sum(axis=1)).astype(np.int32)
+            states = states.cpu().numpy()
+        # The vector of the caption, then of its words; zeros after the last one.
+        packed = np.zeros((len(states), self._width, states.shape[2]), states.dtype)
+        packed[:, 0] = vectors
+        caption, _ = np.nonzero(is_word)
+        place = is_word.cumsum(axis=1)[is_word]  # 1 for the first word of a caption
+        packed[caption, place] = states[is_word]
+        return packed, (1 + is_word.sum(axis=1)).astype(np.int32)

@@ -41,14 +41,9 @@ def _read_config(name: str) -> Any:
     return from_directory_cache_or_network(config.from_pretrained, name)
 
 
-def _model_class(config: Any) -> Any:
-    """Find the class that `AutoModel` uses for a config; None if there is none."""
-    return library("transformers").MODEL_MAPPING.get(type(config), None)
-
-
 def is_dual(name: str) -> bool:
     """Whether a model has vectors of both images and captions."""
-    made = _model_class(_read_config(name))
+    made = library("transformers").MODEL_MAPPING.get(type(_read_config(name)), None)
     return hasattr(made, "get_image_features") and hasattr(made, "get_text_features")
 
 
@@ -125,26 +120,15 @@ class DualImages:
             return self._model.visual_projection(normed)
         if "spatial_shapes" not in inputs:
             return states
-        return _square_grids(states, inputs["spatial_shapes"].tolist())
-
-
-def _square_grids(states: Any, shapes: list[list[int]]) -> Any:
-    """Average patches of pictures of any shape (SigLIP 2 NaFlex) in grids of one size.
-
-    Args:
-      states: [n, most patches, D]; a picture has height x width patches, the rest is padding.
-      shapes: height and width of each picture, in patches.
-
-    Returns:
-      [n, side^2, D], with the largest square that does not exceed the available patches.
-    """
-    torch = library("torch")
-    side = int(states.shape[1] ** 0.5)
-    grids = []
-    for state, (height, width) in zip(states, shapes, strict=True):
-        grid = state[: height * width].T.reshape(-1, height, width)
-        grids.append(torch.nn.functional.adaptive_avg_pool2d(grid, side).flatten(1).T)
-    return torch.stack(grids)
+        # Pictures of any shape (SigLIP 2 NaFlex), padded to the same number of patches: average
+        # each in the largest square grid that does not exceed this number.
+        torch = library("torch")
+        side = int(states.shape[1] ** 0.5)
+        grids = []
+        for state, (height, width) in zip(states, inputs["spatial_shapes"].tolist(), strict=True):
+            grid = state[: height * width].T.reshape(-1, height, width)
+            grids.append(torch.nn.functional.adaptive_avg_pool2d(grid, side).flatten(1).T)
+        return torch.stack(grids)
 
 
 def _caption_model(name: str, model: Any, tokenizer: Any, with_tokens: bool) -> CaptionModel:

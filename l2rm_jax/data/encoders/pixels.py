@@ -14,6 +14,7 @@ from PIL import Image
 from l2rm_jax.bases import Preparation
 from l2rm_jax.data.pictures import prepare
 from l2rm_jax.data.pretrained import open_pretrained, read_kind
+from l2rm_jax.errors import ConfigError
 
 PIXELS = "pixels"  # the value of `kind` in `dataset.json`
 
@@ -33,11 +34,16 @@ class PixelImages:
         return np.stack([prepare(picture, self._preparation) for picture in pictures])
 
 
-def load_pixels(directory: str) -> PixelImages:
+def load_pixels(directory: str, with_tokens: bool) -> tuple[PixelImages, None]:
     """Read the preprocessing of the model in a directory.
 
     Raises:
+      ConfigError: `with_tokens`, as the pixels are encoded only in a run.
       DataError: the directory lacks a file, or its model takes no pictures; lists every error.
     """
+    if with_tokens:
+        raise ConfigError(
+            "--tokens cannot be combined with --encoder=pixels:DIR; a run encodes the pixels"
+        )
     opened = open_pretrained(directory, image_encoder=read_kind(directory), with_weights=False)
-    return PixelImages(directory, opened.bases.image.preparation)
+    return PixelImages(directory, opened.bases.image.preparation), None

@@ -28,7 +28,8 @@ def library(name: str) -> Any:
       DataError: it is not installed, or it does not fit the installed PyTorch.
     """
     try:
-        if _is_installed("torchvision"):  # transformers and timm would fail with a longer message
+        # Without this check, transformers and timm would fail with a longer message.
+        if importlib.util.find_spec("torchvision"):
             importlib.import_module("torchvision")
         return importlib.import_module(name)
     except ImportError as error:
@@ -36,19 +37,13 @@ def library(name: str) -> Any:
             f"encoder: {name} cannot be imported: {error}", hint='pip install "l2rm_jax[encoders]"'
         ) from error
     except RuntimeError as error:
-        versions = " and ".join(f"{name} {_version(name)}" for name in ("torch", "torchvision"))
+        versions = " and ".join(
+            f"{name} {importlib.metadata.version(name)}" for name in ("torch", "torchvision")
+        )
         raise DataError(
             f"encoder: found incompatible versions, {versions}: {first_line(error)}",
             hint="install both from the same index, or uninstall torchvision if timm is not used",
         ) from error
-
-
-def _is_installed(name: str) -> bool:
-    return importlib.util.find_spec(name) is not None
-
-
-def _version(name: str) -> str:
-    return importlib.metadata.version(name)
 
 
 def from_directory_cache_or_network(load: Callable[..., T], name: str, files: str = FILES) -> T:
@@ -83,12 +78,12 @@ def from_directory_cache_or_network(load: Callable[..., T], name: str, files: st
 
 
 def load_model(name: str, files: str = FILES, unused: tuple[str, ...] = ()) -> Any:
-    """Load a model of transformers, whose weights must be complete.
+    """Load a model of transformers; none of its arrays may be missing.
 
     Args:
       name: as in `from_directory_cache_or_network`.
       files: as there.
-      unused: as in `check_complete`.
+      unused: prefixes of the names of arrays that are not used.
 
     Raises:
       DataError: the files are missing or cannot be read, or an array is missing.
@@ -96,7 +91,14 @@ def load_model(name: str, files: str = FILES, unused: tuple[str, ...] = ()) -> A
     load = library("transformers").AutoModel.from_pretrained
     load = functools.partial(load, output_loading_info=True)
     model, info = from_directory_cache_or_network(load, name, files)
-    check_complete(name, info, unused)
+    # transformers fills missing arrays with random numbers.
+    missing = [*info["missing_keys"], *(array for array, *_ in info["mismatched_keys"])]
+    names = sorted(array for array in missing if not array.startswith(unused))
+    if names:
+        raise DataError(
+            f"{name}: {len(names)} arrays of the model are missing from its weights, "
+            f"the first is {names[0]}"
+        )
     return model
 
 
@@ -114,7 +116,7 @@ def quiet_hub() -> Iterator[None]:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Suppress progress bars and warnings of transformers; `check_complete` reports errors."""
+    """Suppress progress bars and warnings of transformers; `load_model` reports missing arrays."""
     logging = library("transformers").utils.logging
     level = logging.get_verbosity()
     logging.set_verbosity_error()
@@ -137,26 +139,6 @@ def missing_weights(name: str, files: str, error: Exception, kind: str) -> DataE
     )
 
 
-def check_complete(name: str, info: dict[str, Any], unused: tuple[str, ...] = ()) -> None:
-    """Reject weights that lack arrays of the model, which transformers fills with random numbers.
-
-    Args:
-      name: name of the model, for the message.
-      info: loading info returned by `from_pretrained`.
-      unused: prefixes of the names of arrays that are not used.
-
-    Raises:
-      DataError: an array is missing.
-    """
-    missing = [*info["missing_keys"], *(array for array, *_ in info["mismatched_keys"])]
-    names = sorted(array for array in missing if not array.startswith(unused))
-    if names:
-        raise DataError(
-            f"{name}: {len(names)} arrays of the model are missing from its weights, "
-            f"the first is {names[0]}"
-        )
-
-
 def on_device(model: Any) -> Any:
     """Move a model in float32 to the accelerator, if PyTorch has one, for inference."""
     torch = library("torch")
@@ -176,7 +158,7 @@ def exact_inference() -> Iterator[None]:
 
 def describe_model(kind: str, name: str, model: Any) -> dict[str, str]:
     """Describe name, library versions and a hash of the weights, for `dataset.json`."""
-    versions = {library: _version(library) for library in ("torch", kind)}
+    versions = {library: importlib.metadata.version(library) for library in ("torch", kind)}
     return {"model": f"{kind}:{name}", **versions, "weights": hash_weights(model)}
 
 

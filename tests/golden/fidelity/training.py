@@ -10,7 +10,7 @@ from l2rm_jax.losses import rematching
 from l2rm_jax.methods.base import Optimiser
 from l2rm_jax.methods.cost import MINIMUM, Reserved, cost, cost_loss, init_cost
 from l2rm_jax.ot import partial_sinkhorn
-from l2rm_jax.published.conversion import cost_from_state_dict
+from l2rm_jax.published.conversion import linear_from_state_dict
 from tests.golden.fidelity.arrays import Arrays, tree_difference
 from tests.golden.fidelity.losses import CONTRASTIVE
 from tests.golden.fidelity.models import TrainMode, gradient_error
@@ -27,7 +27,7 @@ def learned_cost(arrays: Arrays) -> None:
     for size in {key.split("/")[0] for key in arrays}:
         stored = arrays.under(f"{size}/")
         params = init_cost(int(size))
-        theirs = cost_from_state_dict(stored.under("init/"))
+        theirs = linear_from_state_dict(stored.under("init/"), "fc")
         stored.add("start", tree_difference(params, theirs))
         optimiser = Optimiser(2e-6, decay_epochs=10)
         opt_state = optimiser.init(params)
@@ -35,11 +35,11 @@ def learned_cost(arrays: Arrays) -> None:
             out = stored.under(f"{step}/")
             grads = _check_cost(stored, params, out)
             params, opt_state = optimiser.update(grads, opt_state, params, jnp.zeros((), int))
-            after = cost_from_state_dict(out.under("after/"))
+            after = linear_from_state_dict(out.under("after/"), "fc")
             stored.add("parameters after each step", tree_difference(params, after))
         # Parameters far from their initial values, where some units are dead.
         perturbed = stored.under("perturbed/")
-        _check_cost(stored, cost_from_state_dict(perturbed), perturbed)
+        _check_cost(stored, linear_from_state_dict(perturbed, "fc"), perturbed)
 
 
 def _check_cost(stored: Arrays, params: dict, out: Arrays) -> dict:
@@ -51,7 +51,7 @@ def _check_cost(stored: Arrays, params: dict, out: Arrays) -> dict:
     reserved = Reserved(jnp.asarray(columns), jnp.ones(len(columns)))
     loss, grads = jax.value_and_grad(cost_loss)(params, sims[rows], reserved)
     out.check("loss, relative", loss, "loss")
-    out.add("gradients", tree_difference(grads, cost_from_state_dict(out.under("grad/"))))
+    out.add("gradients", tree_difference(grads, linear_from_state_dict(out.under("grad/"), "fc")))
     return grads
 
 
@@ -60,7 +60,7 @@ def rematching_batch(arrays: Arrays) -> None:
     rho, epsilon, tau = arrays.numbers("in/rho", "in/reg", "in/tau")
     run = TrainMode(arrays)
     out.check("similarities", run.sims, "sims_train")
-    values = cost(cost_from_state_dict(arrays.under("w_cost/")), run.sims)
+    values = cost(linear_from_state_dict(arrays.under("w_cost/"), "fc"), run.sims)
     out.check("learned cost", values, "cost")
     mask = ~jnp.eye(len(values), dtype=bool)
     values = jnp.maximum(values, MINIMUM)
@@ -117,6 +117,6 @@ def training(arrays: Arrays) -> None:
     out.check("first cost loss, relative", costs[0], theirs[0])
     out.check("later cost losses, relative", costs[1:], theirs[1:])
     out.check("gradient norms, relative", norms, "grad_norm_before_clip")
-    cost_after = cost_from_state_dict(arrays.under("w_cost_after/"))
+    cost_after = linear_from_state_dict(arrays.under("w_cost_after/"), "fc")
     out.add("learned cost after", tree_difference(state.own["cost"], cost_after))
     method.check_weights_after(arrays, state, iterations)
