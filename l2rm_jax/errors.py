@@ -190,7 +190,7 @@ def check_names(section: str, settings: Any, known: Mapping[str, Iterable[str]])
     """
     fields = [field for field, names in known.items() if settings[field] not in names]
     wrong = [
-        f"{section}.{field}: {settings[field]!r} is none of {', '.join(known[field])}"
+        f"{section}.{field}: found {settings[field]!r}, expected one of {', '.join(known[field])}"
         for field in fields
     ]
     if wrong:

@@ -104,8 +104,8 @@ def give_vocabulary(words: list[str]) -> Callable:
 # which {} stands for the directory of the data.
 DAMAGES = {
     "method": (set_field("method", "l3rm"), "method: found 'l3rm'"),
-    "head": (set_field("model.head", "sfa"), "model.head: 'sfa'"),
-    "a name within the method": (set_field("l2rm.solver", "x"), "l2rm.solver: 'x'"),
+    "head": (set_field("model.head", "sfa"), "model.head: found 'sfa'"),
+    "a name within the method": (set_field("l2rm.solver", "x"), "l2rm.solver: found 'x'"),
     "precision": (set_field("precision", "fp8"), "precision: found 'fp8'"),
     "queue": (set_field("l2rm.queue_length", 7), "queue_length"),
     "no directory": (set_field("data.path", "/nowhere"), "/nowhere: "),

@@ -84,7 +84,7 @@ def test_settings_become_checked_config_fields():
     with pytest.raises(AttributeError):
         config.own.gama = 1.0
     config.method, config.own.gamma = "focal", -1.0
-    with pytest.raises(ConfigError, match=r"own\.gamma: -1\.0"):
+    with pytest.raises(ConfigError, match=r"own\.gamma: found -1\.0"):
         METHODS["focal"](None, config)
     config.model.head = "bilinear"
     assert make_model(config, vocabulary_size=9).is_product

@@ -125,7 +125,7 @@ def test_a_refused_config_leaves_no_trace(tmp_path):
     with pytest.raises(DataError, match="100 pairs"):
         train(tiny_config(batch_size=101), tmp_path / "run", one_device())
     for field, value in [("batch_size", 1), ("checkpoint_steps", 0), ("log_steps", 0)]:
-        with pytest.raises(ConfigError, match=rf"train\.{field}: {value}"):
+        with pytest.raises(ConfigError, match=rf"train\.{field}: found {value}"):
             train(tiny_config(**{field: value}), tmp_path / "run", one_device())
     with pytest.raises(ConfigError, match="epochs"):
         train(tiny_config(warmup_epochs=0, epochs=0), tmp_path / "run", one_device())

@@ -37,7 +37,7 @@ def test_a_value_that_is_not_allowed_is_named(name, value):
     check_fields(default())
     with pytest.raises(ConfigError) as error:
         check_fields(with_changes(default(), {name: value}))
-    assert str(error.value).startswith(f"{name}: {value!r}")
+    assert str(error.value).startswith(f"{name}: found {value!r}")
 
 
 def test_ranges_hold_at_their_ends():

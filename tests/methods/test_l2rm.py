@@ -9,7 +9,7 @@ from l2rm_jax import config as defaults
 from l2rm_jax.data.batches import Batch
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import make_method
-from l2rm_jax.methods.cost import cost_statistics, draw_reserved
+from l2rm_jax.methods.cost import Reserved, cost, cost_loss, cost_statistics, draw_reserved
 from l2rm_jax.methods.l2rm import _mask, rematch
 from l2rm_jax.models import make_model
 from tests import tiny
@@ -102,6 +102,24 @@ def test_reserved_pairs_are_one_to_a_tenth_of_the_batch(size):
         np.testing.assert_array_equal(reserved.used[:count], 1.0)
         counts.add(count)
     assert counts == set(range(1, max(1, size // 10) + 1))
+
+
+def test_reserved_rows_give_the_gradient_of_the_reconstructed_batch():
+    """`<pi_sup, cost>` over a whole reconstructed batch equals the loss of the reserved rows."""
+    rng = np.random.default_rng(4)
+    size = 20
+    params = {
+        "kernel": jnp.asarray(rng.normal(size=(size, size)), jnp.float32),
+        "bias": jnp.ones(size),
+    }
+    reserved = Reserved(jnp.asarray([7, 3]), jnp.asarray([1.0, 0.0]))
+    rows = rng.permutation(size)[: len(reserved.index)]  # positions of the reserved images
+    sims = rng.random((size, size)).astype(np.float32)
+    supervision = np.zeros((size, size), np.float32)
+    supervision[rows, reserved.index] = reserved.used
+    whole = jax.grad(lambda p: jnp.sum(supervision * cost(p, sims)))(params)
+    ours = jax.grad(cost_loss)(params, sims[rows], reserved)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), ours, whole)
 
 
 def test_statistics_show_a_collapsed_cost():

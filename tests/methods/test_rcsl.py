@@ -156,6 +156,16 @@ def test_learning_takes_a_share_of_the_unpaired():
     assert PAIRED[rows[:, 0, 0]].sum() == PAIRED.sum()
 
 
+def test_pseudo_pairs_are_searched_before_each_epoch():
+    method = make_method(MODEL, semi_paired_config("rcsl"))
+    plans = [
+        method.plan(lambda score, seed=seed: embeddings(seed), make_dataset(), 1).streams["mining"]
+        for seed in (3, 4)
+    ]
+    np.testing.assert_array_equal(plans[0][:, 0], plans[1][:, 0])
+    assert not np.array_equal(plans[0][:, 1], plans[1][:, 1])
+
+
 def test_search_by_transport():
     config = semi_paired_config("rcsl")
     config.rcsl.search = "transport"

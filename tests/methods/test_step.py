@@ -108,7 +108,7 @@ def test_rcl_draws_its_negatives(monkeypatch, negatives, step):
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("loss", "abs", "rcl.loss: 'abs' is none of mae, log, exp, gce, tan"),
+        ("loss", "abs", "rcl.loss: found 'abs', expected one of mae, log, exp, gce, tan"),
         ("q", 0.0, "rcl.q: found 0.0"),
         ("q", 1.5, "rcl.q: found 1.5"),
         ("negatives", -1, "rcl.negatives: found -1"),

@@ -29,7 +29,7 @@ def focal_triplet(sims, *, margin: float, gamma: float):
 def make_focal(model, config) -> Method:
     """The method; every epoch trains on all pairs."""
     if config.own.gamma <= 0:
-        raise ConfigError(f"own.gamma: {config.own.gamma}, expected more than 0")
+        raise ConfigError(f"own.gamma: found {config.own.gamma}, expected more than 0")
     optimiser = model_optimiser(config)
     loss = partial(focal_triplet, margin=config.loss.margin, gamma=config.own.gamma)
     return Method(

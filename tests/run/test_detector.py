@@ -189,11 +189,11 @@ def test_the_runs_of_the_folds_stay_ahead(config, warmup, every, judged, epochs)
     ("changes", "message"),
     [
         ({"judgement.detector": "infonce"}, r"'infonce'"),
-        ({"judgement.detector": "linear"}, r"judgement\.every: 1"),
+        ({"judgement.detector": "linear"}, r"judgement\.every: found 1"),
         ({"train.draw": "even"}, r"split\.by="),
-        ({"data.filter": "judgement", "data.filter_value": 0.5}, r"judgement\.every: 1"),
-        ({"method": "cca"}, r"judgement\.every: 1"),
-        ({"data.filter": "truth"}, r"data\.filter: 'truth'"),
+        ({"data.filter": "judgement", "data.filter_value": 0.5}, r"judgement\.every: found 1"),
+        ({"method": "cca"}, r"judgement\.every: found 1"),
+        ({"data.filter": "truth"}, r"data\.filter: found 'truth'"),
         ({"judgement.detector": "rcsl-vse"}, r"judgement\.detector=rcsl-vse: method"),
         (
             {"judgement.detector": "infonce-saf", "model.head": "vse", "model.region_mask": 0.5},
