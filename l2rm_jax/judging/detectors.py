@@ -105,7 +105,9 @@ def make_detector(config: Any) -> Detector:
     """
     name = config.judgement.detector
     if name not in DETECTORS:
-        raise ConfigError(f"judgement.detector: {name!r}, expected one of {', '.join(DETECTORS)}")
+        raise ConfigError(
+            f"judgement.detector: found {name!r}, expected one of {', '.join(DETECTORS)}"
+        )
     return DETECTORS[name](config)
 
 

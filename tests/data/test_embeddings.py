@@ -97,7 +97,7 @@ def test_dual_softmax_is_a_labelled_row(proposer):
     assert plain == results["test"]["custom"] and rescored != plain
     with pytest.raises(ConfigError, match="dual_softmax"):
         evaluate_runs([vse], {"evaluation.dual_softmax": 0.1}, proposer=vse, candidates=[3])
-    with pytest.raises(ConfigError, match=r"evaluation\.dual_softmax: -1\.0"):
+    with pytest.raises(ConfigError, match=r"evaluation\.dual_softmax: found -1\.0"):
         evaluate_runs([vse], {"evaluation.dual_softmax": -1.0})
 
 

@@ -106,5 +106,5 @@ def test_a_detector_of_ones_own(pairs):
     assert sorted(asked) == [0, 1, 2, 3, 4] and judged.made.detector == "mine"
     np.testing.assert_allclose(judged.similarity, cosines(pairs), atol=1e-5)
     assert auroc(judged.posterior, wrong) > 0.95
-    with pytest.raises(ConfigError, match=r"judgement\.detector: 'yours'"):
+    with pytest.raises(ConfigError, match=r"judgement\.detector: found 'yours'"):
         make_detector(config_with(detector="yours"))

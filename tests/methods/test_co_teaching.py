@@ -135,5 +135,5 @@ def test_labels_of_the_code_are_those_of_other_pairs():
 
 
 def test_an_unknown_form_of_the_margins_is_refused():
-    with pytest.raises(ConfigError, match=r"co_teaching\.margins: 'codes'"):
+    with pytest.raises(ConfigError, match=r"co_teaching\.margins: found 'codes'"):
         method_of("ncr", **{"co_teaching.margins": "codes"})

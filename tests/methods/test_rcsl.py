@@ -179,7 +179,7 @@ def test_search_by_transport():
     config.rcsl.search = "hungarian"
     for method in ("rcsl", "rcsl_nc"):
         config.method = method
-        with pytest.raises(ConfigError, match=r"rcsl\.search: 'hungarian' .*nearest, tran"):
+        with pytest.raises(ConfigError, match=r"rcsl\.search: found 'hungarian', .*nearest, tran"):
             make_method(MODEL, config)
 
 
