@@ -1,6 +1,6 @@
 """Convert videos with captions to the directory that `l2rm` reads; a frame becomes a region.
 
-python -m experiments.convert_video dual_encoding msrvtt10k --out=DIR
+python -m experiments.convert_video dual_encoding msrvtt10k --max_frames=32 --out=DIR
 python -m experiments.convert_video experts MSVD --features=EXPERT --out=DIR
 l2rm --config=video --data=DIR --config.mismatch.rate=0.4
 

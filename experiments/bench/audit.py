@@ -24,7 +24,7 @@ import numpy as np
 from experiments.bench.measure import peak_anonymous_kib
 from experiments.script import new_parser, values_of, write_rows
 from l2rm_jax.audit import audit_pairs, inputs_of_arrays, write_audit
-from l2rm_jax.executors import LOCAL, Place
+from l2rm_jax.executors import Place
 from l2rm_jax.judging import JUDGEMENT_FILE
 
 SHARED = 64  # directions that an image and its caption share
@@ -37,14 +37,14 @@ def main() -> None:
     parser = new_parser(__doc__)
     parser.add_argument("--pairs", type=values_of(int), default=[100_000], help="numbers of pairs")
     parser.add_argument("--dimensions", type=int, default=512)
-    parser.add_argument("--executor", type=values_of(str), default=[LOCAL], help="local, ray")
+    parser.add_argument("--executor", type=values_of(str), default=["local"], help="local, ray")
     parser.add_argument("--workers", type=int, default=0, help="of Ray; 0: one for each core")
     parser.add_argument("--csv", type=Path)
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     flags = parser.parse_args()
     if flags.measure:
         [executor] = flags.executor
-        workers = 0 if executor == LOCAL else flags.workers
+        workers = flags.workers if executor == "ray" else 0
         print(json.dumps(measure(flags.measure, Place(executor, workers=workers))))
         return
     rows: list[dict[str, float]] = []

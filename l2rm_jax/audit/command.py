@@ -281,7 +281,7 @@ def check_detector_of_audit(config: ConfigDict) -> None:
 def _identity(inputs: Inputs, config: ConfigDict, place: Place) -> dict[str, Any]:
     """Return everything that the work in progress depends on; it resumes only if this is equal."""
     judged = config.judgement.to_dict()
-    settings = {"top": config.audit.top, "seed": config.seed, "shards": place.share.count}
+    settings = {"top": config.audit.top, "seed": config.seed, "share": place.share.count}
     data = {"inputs": inputs.digest, "words": _hash_words(inputs)}
     return {"l2rm_jax": __version__, **data, **judged, **settings}
 

@@ -22,7 +22,7 @@ from l2rm_jax.errors import ConfigError, DataError, L2RMError, first_line
 
 _log = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 0.5  # longer than another process holds a lock that it only looks at
+_LOOK_SECONDS = 0.5  # longer than a process holds a lock while it only looks at the others
 _FLAGS = {"directory": "out", "page": "html"}  # of the command line, by the kind of path
 
 
@@ -105,7 +105,7 @@ def open_arrays(path: str | Path, what: str, hint: str) -> Iterator[Mapping[str,
         # NumPy leaves a damaged file open that it has opened itself.
         with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
             yield file
-    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise DataError(f"{path}: not {what} ({type(error).__name__}); {hint}") from error
 
 
@@ -235,7 +235,7 @@ def locked_directory(path: Path, use: str, *, share: int | None = None) -> Itera
         others = path.parent.glob(f"{glob.escape(path.name)}.share-*.lock")
         for other in [whole] if share else sorted(others):
             if other.exists():
-                with locked_file(other, use, name=path, timeout=_LOOK_SECONDS):
+                with locked_file(other, use, name=path, timeout=_LOOK_SECONDS if share else 0.0):
                     pass
         yield
 

@@ -87,7 +87,12 @@ _FLAGS = (
         default="0.01",
     ),
     Flag("out", "DIR", "the new directory, which every mode reads as --data=DIR"),
-    Flag("per_file", "", "write one shard of vectors per file of the source", kind=bool),
+    Flag(
+        "per_file",
+        "",
+        "write one shard of vectors per file of the source; required by --executor=ray and --share",
+        kind=bool,
+    ),
     *SHARED_PLACE,
 )
 

@@ -139,7 +139,7 @@ def _close_if_last(request: Request, files: Sequence[Path]) -> dict[str, Any] | 
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(locked_directory(request.partial, "imports into"))
-        except (ConfigError, FileNotFoundError):  # at work, or it has closed the directory
+        except ConfigError:  # another process is at work
             return None
         return _close(request, files) if request.partial.exists() else None
 

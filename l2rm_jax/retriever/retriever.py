@@ -182,8 +182,8 @@ class Retriever:
 
         The types determine the direction. The result is exact. Heads with vectors compare them
         block by block, so the gallery may be a mapped file of any size. Heads that compare words
-        with regions score all pairs and announce the expected time; with a `proposer`, they score
-        only the proposed candidates.
+        with regions score all pairs, with a progress bar; with a `proposer`, they score only the
+        proposed candidates.
 
         Args:
           queries: encoded captions or images; or texts, which are encoded here.

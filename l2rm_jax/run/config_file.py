@@ -247,6 +247,8 @@ def lock_workdir(workdir: str | Path) -> Iterator[None]:
             f"each run. If that process was on a machine that is gone, remove {path}",
             hint=f"--workdir={Path(workdir)}-2",
         ) from None
+    except PermissionError:
+        raise  # the directory belongs to another user
     except OSError as error:
         _log.warning("%s: no lock (%s); let no second run use this directory", path, error)
     try:

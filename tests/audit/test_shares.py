@@ -103,7 +103,7 @@ def test_shares_of_one_number_or_of_another_audit_are_refused(vectors):
             audited(2)
         with pytest.raises(ConfigError, match=r"audit\.partial: "):
             command.audit_directory(config_of(), "audit")
-        work.claim({"shards": COUNT})
+        work.claim({"share": COUNT})
     for number, count in ((1, 2), (1, 1)):
         with pytest.raises(ConfigError, match=r"another audit in progress .*shards\)"):
             audited(number, count=count)

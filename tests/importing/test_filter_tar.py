@@ -69,7 +69,7 @@ def imported(tmp_path_factory):
 
 
 def audited(root, data, directory, suspicious):
-    """Write the files of an audit that doubts some pairs, and return the numbers of these."""
+    """Write the files of an audit with suspicious pairs, and return the numbers of these."""
     if data == "shards":
         columns = read_columns(metadata_files(root / data))
         ids, image, _ = images_of_rows(columns, len(columns["image_path"]))

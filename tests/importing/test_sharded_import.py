@@ -5,6 +5,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -161,6 +163,26 @@ def test_a_share_that_is_already_at_work_is_refused(request_of_tars):
     message = "work/00001: another process"
     with locked_directory(place, "imports into"), pytest.raises(ConfigError, match=message):
         import_sharded(request_of_tars, load, share=Share(2, 2))
+
+
+def test_a_share_starts_while_others_ask_for_the_whole_directory(tmp_path):
+    """A process that is refused the directory holds no lock long enough to refuse a share."""
+    ended = threading.Event()
+
+    def ask() -> None:
+        while not ended.wait(0.05):
+            with pytest.raises(ConfigError), locked_directory(tmp_path / "out", "closes"):
+                pass
+
+    with locked_directory(tmp_path / "out", "imports into", share=1), ThreadPoolExecutor() as pool:
+        asking = [pool.submit(ask) for _ in range(2)]
+        try:
+            for _ in range(10):
+                with locked_directory(tmp_path / "out", "imports into", share=2):
+                    pass
+        finally:
+            ended.set()
+        assert [each.result() for each in asking] == [None, None]
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/2/3", "-1/2", "1/0"])

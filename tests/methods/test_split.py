@@ -25,9 +25,9 @@ def test_a_warmup_trains_what_cross_fitting_calls_matched():
     np.testing.assert_array_equal(warmup_pairs("loss", dataset), np.arange(PAIRS))
     matched = np.flatnonzero(posterior <= 0.5)
     np.testing.assert_array_equal(warmup_pairs("judgement", dataset), matched)
-    doubted = replace(dataset, posterior=posterior + 0.3)
+    suspicious = replace(dataset, posterior=posterior + 0.3)
     with pytest.raises(DataError, match=r"200 .*0\.600"):
-        warmup_pairs("crossfit", doubted)
+        warmup_pairs("judgement", suspicious)
 
 
 def test_streams_hold_every_pair_once_and_follow_the_losses():

@@ -81,8 +81,8 @@ SEARCH = ("search", "--workdir=W", "--gallery=scenes:test", "--query=a")
         (("search", "--workdir=W", "--gallery=no:test", "--query=a"), "no "),
         (("embed", "--workdir=W", "--data=scenes:test"), "--out"),
         ((*SEARCH, "--candidates=9"), "--proposer"),
-        ((*SEARCH, "--proposer=W", "--candidates=0"), "candidates: 0"),
-        ((*SEARCH, "--top_k=0"), "top_k: 0"),
+        ((*SEARCH, "--proposer=W", "--candidates=0"), "candidates: found 0"),
+        ((*SEARCH, "--top_k=0"), "top_k: found 0"),
     ],
 )
 def test_bad_input_is_one_clear_line(words, message, workdir):
