@@ -170,7 +170,7 @@ def test_a_share_starts_while_others_ask_for_the_whole_directory(tmp_path):
     ended = threading.Event()
 
     def ask() -> None:
-        while not ended.wait(0.05):
+        while not ended.wait(0.005):
             with pytest.raises(ConfigError), locked_directory(tmp_path / "out", "closes"):
                 pass
 
