@@ -211,7 +211,7 @@ def _write_kept(audit: Audit, kept: np.ndarray, directory: Path) -> str:
     """Write the user's table without the suspicious rows; return a sentence about it."""
     config, truth = audit.inputs.config, audit.inputs.truth
     if truth is not None:
-        return "no kept table: the pairs were mismatched on purpose, unlike the user's table"
+        return "no kept table: the pairs were mismatched deliberately, so the table has other pairs"
     return write_kept_table(config and config.data, kept, directory)
 
 

@@ -190,7 +190,7 @@ def by_eye(decisions: Decisions, reviewed: ReviewedRate | None) -> str:
 
 def _against_truth(audit: Audit) -> str:
     known = _truth_values(audit)
-    text = f"{_percent(known['rate'])} of the pairs were mismatched on purpose. "
+    text = f"{_percent(known['rate'])} of the pairs were mismatched deliberately. "
     if "auroc" in known:
         text += f"The ranking by suspicion has an AUROC of {known['auroc']:.3f}. "
     if "list_recall" in known:

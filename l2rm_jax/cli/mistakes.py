@@ -36,11 +36,13 @@ def unknown_flag_error(name: str, given: Words, mode: Mode, modes: Sequence[Mode
     similar spelling.
     """
     value = dict(given.flags)[name]
-    owners = [other.name for other in modes if other.takes(name)]
+    owners = [other for other in modes if other.takes(name)]
     if owners:
+        names = [other.name for other in owners]
+        fit = [o.name for o in owners if all(o.takes(flag) for flag, _ in given.flags)]
         return ConfigError(
-            f"--{name}: not a flag of l2rm {mode.name}, expected l2rm {' or '.join(owners)}",
-            hint=command_text(owners[0], given.flags),
+            f"--{name}: not a flag of l2rm {mode.name}, expected l2rm {' or '.join(names)}",
+            hint=command_text(fit[0], given.flags) if fit else f"l2rm {mode.name} --help",
         )
     message = f"--{name}: no such flag, expected a flag that l2rm {mode.name} --help lists"
     return ConfigError(message, hint=_nearest(name, value, mode))

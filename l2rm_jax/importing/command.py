@@ -43,7 +43,7 @@ _FLAGS = (
     Flag(
         "source",
         "PATH",
-        "a .csv, .tsv, .txt, .json, .parquet or .tar file, or a directory, also of shards",
+        "a .csv, .tsv, .txt, .json(l), .parquet or .tar file, or a directory, also of shards",
     ),
     Flag(
         "pictures",

@@ -209,7 +209,7 @@ def _check_audit(
     report = json.loads((audit / "report.json").read_bytes())
     if report["truth"] is not None:
         raise DataError(
-            f"{audit}: found pairs that were mismatched on purpose, expected the data's"
+            f"{audit}: found pairs that were mismatched deliberately, expected the data's"
         )
     if report["cannot_tell"]:
         _log.warning(

@@ -329,8 +329,8 @@ def _next_steps(record: dict[str, Any], out: Path) -> list[str]:
     audit = f"audit them:        l2rm audit --data={out}{model} --out=AUDIT"
     if all(sizes.values()):
         return [
-            f"read them through: l2rm check --data={out}{model}",
+            f"check them:        l2rm check --data={out}{model}",
             f"train on them:     l2rm --data={out}{model}",
-            f"{audit} (train alone; all after --split=1,0,0)",
+            f"{audit} (train split; all pairs after an import with --split=1,0,0)",
         ]
     return [audit] if sizes["train"] else []

@@ -46,7 +46,7 @@ from l2rm_jax.linear.cca import Cca
 from l2rm_jax.linear.rows import TakenRows
 from l2rm_jax.version import __version__
 
-_STAGES = "similar images", "models, each without a fold", "scores", "rate", "proposals"
+_STAGES = "similar images", "models, each without one fold", "scores", "rate", "proposals"
 _CCA = Cca(0, 0, 0, 0, 0)
 _Tree = TypeVar("_Tree")
 

@@ -270,6 +270,7 @@ def _warnings(judgement: Judgement) -> dict[str, str]:
         "judgement_cannot_tell": (
             "matched pairs are barely distinguishable from mismatched ones (AUROC "
             f"{judgement.auroc:.2f} against random pairs): the posteriors are close to a guess. "
-            "Try more pairs or better features, or split.by=loss"
+            "Try more pairs or better features, or train without them: split.by=loss, "
+            "train.draw=even"
         )
     }

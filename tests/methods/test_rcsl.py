@@ -285,7 +285,7 @@ def test_rcsl_nc_splits_by_the_mean_hinge(monkeypatch):
 def test_a_run_stopped_while_mining_continues_to_the_same_numbers(tmp_path, monkeypatch):
     """The resumed run takes the plan from the checkpoint and does not search again."""
     changes = {"mismatch.protocol": "semi_paired", "mismatch.paired_images": 5}
-    fields = {"warmup_epochs": 0, "epochs": 1, "checkpoint_steps": 2, "log_steps": 1}
+    fields = {"warmup_epochs": 0, "epochs": 1, "checkpoint_steps": 3, "log_steps": 1}
     config = tiny.tiny_config("rcsl", "aggregate", changes, **fields)
     save, one_device = RunCheckpoints.save, Replicas(jax.devices()[:1])
 
