@@ -124,7 +124,7 @@ def test_the_words_of_an_alignment_are_those_of_the_caption(tmp_path):
     for word, own in enumerate(columns):
         np.testing.assert_allclose(weights[:, word], pieces[:, own].sum(axis=1), rtol=1e-6)
     np.testing.assert_allclose(weights.sum(), pieces[:, 1:-1].sum(), rtol=1e-6)
-    with pytest.raises(DataError, match="captions: .* as number 1"):
+    with pytest.raises(DataError, match=r"captions: .* as number 1"):
         retriever.encode_captions(["a cube", " "])
 
 
