@@ -105,7 +105,7 @@ def test_shares_of_one_number_or_of_another_audit_are_refused(vectors):
             command.audit_directory(config_of(), "audit")
         work.claim({"share": COUNT})
     for number, count in ((1, 2), (1, 1)):
-        with pytest.raises(ConfigError, match=r"another audit in progress .*shards\)"):
+        with pytest.raises(ConfigError, match=r"another audit in progress .*share\)"):
             audited(number, count=count)
     assert (work.directory / "audit.json").exists()  # it can continue
 
