@@ -1,7 +1,7 @@
 """Style, flags and files of all figures."""
 
 import argparse
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,7 @@ from l2rm_jax.data import scenes
 from l2rm_jax.data.scenes import Scene
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.run.config_file import check_workdir, load_config, with_changes
-from l2rm_jax.run.run import Run
-from l2rm_jax.train import train
+from l2rm_jax.train import OnEpoch, train
 
 # Okabe and Ito's palette for colour-blind readers, without yellow, which is too faint for lines.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -66,7 +65,7 @@ def config_of(flags: argparse.Namespace) -> ConfigDict:
     return with_changes(load_config(flags.config), flags.set)
 
 
-def train_watched(config: ConfigDict, workdir: Path, on_epoch: Callable[[Run, int], None]) -> None:
+def train_watched(config: ConfigDict, workdir: Path, on_epoch: OnEpoch) -> None:
     """Train or continue a run; the hook, which `write_epoch` helps, sees each epoch."""
     check_workdir(workdir, config)
     if not (workdir / "results.json").exists():

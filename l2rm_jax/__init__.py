@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING, Any
 from l2rm_jax.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from l2rm_jax.audit import Audit as Audit
     from l2rm_jax.audit import audit_pairs as audit_pairs
-    from l2rm_jax.judging import judge_pairs as judge_pairs
+    from l2rm_jax.audit import open_audit as open_audit
+    from l2rm_jax.data.layouts import open_pairs as open_pairs
+    from l2rm_jax.data.pairs import Pairs as Pairs
+    from l2rm_jax.fitting import fit as fit
     from l2rm_jax.judging import register_detector as register_detector
     from l2rm_jax.methods import register_method as register_method
     from l2rm_jax.models import register_head as register_head
@@ -20,10 +24,14 @@ if TYPE_CHECKING:
     from l2rm_jax.retriever import load as load
 
 _HOMES = {
+    "Audit": "l2rm_jax.audit",
+    "Pairs": "l2rm_jax.data.pairs",
     "Retriever": "l2rm_jax.retriever",
     "audit_pairs": "l2rm_jax.audit",
-    "judge_pairs": "l2rm_jax.judging",
+    "fit": "l2rm_jax.fitting",
     "load": "l2rm_jax.retriever",
+    "open_audit": "l2rm_jax.audit",
+    "open_pairs": "l2rm_jax.data.layouts",
     "partial_sinkhorn": "l2rm_jax.ot",
     "register_detector": "l2rm_jax.judging",
     "register_head": "l2rm_jax.models",

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.loading import open_pairs, open_train_pairs, split_names
-from l2rm_jax.data.pairs import Data, PairDataset
+from l2rm_jax.data.layouts import check_feature_shapes, open_caption_vectors, open_images
+from l2rm_jax.data.loading import open_train_pairs, open_untokenized, split_names
 from l2rm_jax.data.pieces import Pieces
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.repeats import raise_if_blocks_differ
-from l2rm_jax.data.stored import check_feature_shapes, open_caption_vectors, open_images
 from l2rm_jax.data.text import Vocabulary, load_sentence_splitter, tokenize
+from l2rm_jax.data.train_pairs import Data, TrainPairs
 from l2rm_jax.data.word_report import WordReport, report_words
 from l2rm_jax.data.word_vectors import describe_unknown
 from l2rm_jax.errors import DataError, Problems
@@ -63,7 +63,7 @@ def check(config: Any) -> str:
     if data is None:  # some part cannot be read; check the others all the same
         names, kind = split_names(config.data), {"in_pixels": IMAGES.is_used(config)}
         train = attempt(open_train_pairs, config.data, config.mismatch, **kind)
-        test = attempt(open_pairs, config.data, names[-1], **kind)
+        test = attempt(open_untokenized, config.data, names[-1], **kind)
         images = [attempt(open_images, config.data, name, **kind) for name in names]
         vectors = [attempt(open_caption_vectors, config.data, name) for name in names]
     else:
@@ -88,7 +88,7 @@ def check(config: Any) -> str:
     return "\n".join(_report(data, scans, words, config.data))
 
 
-def _words_of(split: PairDataset, vocabulary: Vocabulary) -> WordReport:
+def _words_of(split: TrainPairs, vocabulary: Vocabulary) -> WordReport:
     tokens = split.tokens if len(vocabulary) else []
     return report_words(split.split, split.captions, tokens, vocabulary)
 
@@ -219,7 +219,7 @@ def _report(
 
 
 def _describe(
-    split: PairDataset,
+    split: TrainPairs,
     scans: SplitScan,
     report: WordReport,
     vocabulary: Vocabulary | Pieces,
@@ -266,7 +266,7 @@ def _describe_sizes(images: RegionFeatures | Pixels) -> str:
     return f"{regions} regions x {images.shape[2]} features"
 
 
-def _frequent_pictures(split: PairDataset, repeated: list[tuple[int, int]]) -> list[str]:
+def _frequent_pictures(split: TrainPairs, repeated: list[tuple[int, int]]) -> list[str]:
     """Pictures of at least `_COPIES` images, the most frequent first, with all their captions."""
     copies = Counter(first for _, first in repeated)
     picture = np.arange(len(split.images))
@@ -281,7 +281,7 @@ def _frequent_pictures(split: PairDataset, repeated: list[tuple[int, int]]) -> l
 
 
 def _describe_words(
-    split: PairDataset, report: WordReport, vocabulary: Vocabulary, data_config: Any
+    split: TrainPairs, report: WordReport, vocabulary: Vocabulary, data_config: Any
 ) -> dict[str, str]:
     sentences = load_sentence_splitter() if data_config.split_sentences else None
     words = Counter(word for caption in split.captions for word in tokenize(caption, sentences))
@@ -296,7 +296,7 @@ def _describe_words(
     }
 
 
-def _describe_pieces(split: PairDataset, pieces: Pieces) -> dict[str, str]:
+def _describe_pieces(split: TrainPairs, pieces: Pieces) -> dict[str, str]:
     counts = pieces.counts(split.captions)
     lengths, share = split.lengths, counts.unknown.sum() / max(counts.read.sum(), 1)
     return {
@@ -306,7 +306,7 @@ def _describe_pieces(split: PairDataset, pieces: Pieces) -> dict[str, str]:
     }
 
 
-def _describe_vectors(split: PairDataset, captions: FeatureScan, max_words: int) -> dict[str, str]:
+def _describe_vectors(split: TrainPairs, captions: FeatureScan, max_words: int) -> dict[str, str]:
     return {
         "caption vectors": f"{split.tokens.array.dtype} x {split.tokens.shape[2]}; "
         f"mean {captions.mean:.3g}, deviation {captions.deviation:.3g}",
@@ -331,7 +331,7 @@ def _describe_quantiles(lengths: np.ndarray) -> str:
 
 
 def _shared_items(
-    left: tuple[PairDataset, SplitScan], right: tuple[PairDataset, SplitScan]
+    left: tuple[TrainPairs, SplitScan], right: tuple[TrainPairs, SplitScan]
 ) -> list[str]:
     """Lines that list images and captions found in both splits."""
     (left_pairs, left_scan), (right_pairs, right_scan) = left, right

@@ -1,12 +1,14 @@
 """Print lines of text, warnings, the table of epochs and progress bars.
 
-Results go to standard output, progress to standard error. On a terminal, lines are at most
+Results go through the logger `l2rm_jax.results` to standard output, progress to standard error;
+L2RM_PROGRESS=0 in the environment silences it. On a terminal, lines are at most
 `WIDTH` columns long, a few words are coloured (unless NO_COLOR is set), and long work shows a bar.
 Anywhere else, a line stays one line, and there are no control characters.
 """
 
 import contextlib
 import logging
+import os
 import sys
 import threading
 import time
@@ -61,14 +63,27 @@ class _Screen(Console):
         return False
 
 
+class _ResultLines(logging.Handler):
+    """Prints results on standard output, above the progress bar if one is shown."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _print(record.msg, sys.stdout)
+
+
+_results = logging.getLogger("l2rm_jax.results")
+_results.setLevel(logging.INFO)
+_results.propagate = False
+_results.addHandler(_ResultLines())
+
+
 def say(text: str | Text) -> None:
-    """Print text to standard output, above the progress bar if one is shown."""
-    _print(text, sys.stdout)
+    """Log text as a result, which is printed to standard output unless logging is set otherwise."""
+    _results.info(text)
 
 
 def warn(message: str) -> None:
-    """Print a warning to standard output."""
-    _print(_warning(message), sys.stdout)
+    """Log a warning as `say` logs a result."""
+    _results.warning(_warning(message))
 
 
 def _warning(message: str) -> Text:
@@ -127,7 +142,9 @@ def _stage_line(work: str, stages: Sequence[str], stage: int) -> str:
 
 
 def _shows_progress() -> bool:
-    """Whether this is the only host, or host 0."""
+    """Whether this is the only host, or host 0, and progress is not silenced."""
+    if os.environ.get("L2RM_PROGRESS") == "0":
+        return False
     # Asking for the host's index would start the devices, which a single host may not use.
     return not jax.distributed.is_initialized() or jax.process_index() == 0
 

@@ -12,9 +12,8 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.loading import open_vector_pairs, read_split
-from l2rm_jax.data.pairs import PairDataset
-from l2rm_jax.data.stored import caption_placeholder
 from l2rm_jax.data.text import load_sentence_splitter
+from l2rm_jax.data.train_pairs import TrainPairs
 from l2rm_jax.devices.hosts import advise_on_memory
 from l2rm_jax.devices.parallel import Replicas, matmul_precision
 from l2rm_jax.errors import ConfigError
@@ -104,7 +103,7 @@ def evaluate_runs(
     return rows | chance
 
 
-def _check_same_test(test: PairDataset, expected: PairDataset, name: str, first: str) -> None:
+def _check_same_test(test: TrainPairs, expected: TrainPairs, name: str, first: str) -> None:
     """Check that a run has the same test images and captions as the first run.
 
     Only then can their similarities be averaged. Image features may differ between the runs.
@@ -123,8 +122,7 @@ def _check_same_test(test: PairDataset, expected: PairDataset, name: str, first:
         raise ConfigError(f"{name}: its test captions differ from those of {first}")
     own, other = test.tokens, expected.tokens
     are_vectors = isinstance(own, RegionFeatures) and isinstance(other, RegionFeatures)
-    lack_text = are_vectors and test.captions[0] == caption_placeholder(own, 0)
-    if lack_text and not _same_vectors(own, other):
+    if are_vectors and test.pairs.texts is None and not _same_vectors(own, other):
         raise ConfigError(
             f"{name}: {own.name} and {other.name} of {first} hold different vectors, expected the "
             "same, as there is no text to tell whether the captions are the same"
@@ -157,17 +155,17 @@ class _Scoring(NamedTuple):
       rows: maps these scores to rows of the result table.
     """
 
-    score: Callable[[Scorer, Any, PairDataset], np.ndarray]
+    score: Callable[[Scorer, Any, TrainPairs], np.ndarray]
     rows: Callable[[np.ndarray], Rows]
 
 
-def _all_pairs(test: PairDataset, config: ConfigDict) -> _Scoring:
+def _all_pairs(test: TrainPairs, config: ConfigDict) -> _Scoring:
     return _Scoring(Scorer.similarities, lambda sims: result_rows(sims, test, config.evaluation))
 
 
 def _make_shortlist(
     vectors: tuple[np.ndarray, np.ndarray],
-    test: PairDataset,
+    test: TrainPairs,
     config: ConfigDict,
     candidates: Sequence[int],
 ) -> Shortlist:
@@ -180,7 +178,7 @@ def _make_shortlist(
 
 
 def _two_stage(shortlist: Shortlist, proposer: str) -> _Scoring:
-    def score(scorer: Scorer, variables: Any, test: PairDataset) -> np.ndarray:
+    def score(scorer: Scorer, variables: Any, test: TrainPairs) -> np.ndarray:
         return scorer.pair_similarities(variables, test, *shortlist.pairs)
 
     def rows(scores: np.ndarray) -> Rows:

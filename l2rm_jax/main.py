@@ -221,6 +221,7 @@ MODES = (
             DATA._replace(value="DIR", meaning="directory of the data"),
             Flag("workdir", "DIR", "a run whose data are audited; its own judgement is used"),
             Flag("out", "DIR", "the new directory: report, table, page, scores for training"),
+            Flag("by", "COLUMN", "report the rate of each value of a column of the imported table"),
             *SHARED_PLACE,
         ),
         _audit,

@@ -10,7 +10,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from l2rm_jax.console import EpochTable, progress_bar
-from l2rm_jax.data.pairs import Data
+from l2rm_jax.data.train_pairs import Data
 from l2rm_jax.data.word_report import report_words
 from l2rm_jax.data.word_vectors import describe_unknown
 from l2rm_jax.devices.hosts import exit_on_host_failure, is_primary, is_single_host
@@ -28,7 +28,7 @@ from l2rm_jax.run.initialise import (
     start_from_fit,
     take_fit,
 )
-from l2rm_jax.run.inputs import check_values, read_data
+from l2rm_jax.run.inputs import check_data, check_values, read_data
 from l2rm_jax.run.judgement import Summary, judge_data
 from l2rm_jax.run.log import RunLog, require_tensorboard
 from l2rm_jax.run.loss_split import keep_split
@@ -38,12 +38,15 @@ from l2rm_jax.run.results import chance_of, result_rows, versions, write_results
 from l2rm_jax.run.run import Run
 from l2rm_jax.run.stop_signal import StopSignal
 
+OnEpoch = Callable[[Run, int, Mapping[str, float]], None]
+
 
 def train(
     config: ConfigDict,
     workdir: str | Path,
     replicas: Replicas | None = None,
-    on_epoch: Callable[[Run, int], None] | None = None,
+    on_epoch: OnEpoch | None = None,
+    data: Data | None = None,
 ) -> dict:
     """Train a model, validate it after each epoch, and test the best one.
 
@@ -55,9 +58,10 @@ def train(
       config: config of the run, with the fields of `l2rm_jax.config.default`.
       workdir: work directory, created if missing.
       replicas: devices to train on; all devices of all hosts when None.
-      on_epoch: `on_epoch(run, epochs)`, called after the validation of an epoch and before its
-        checkpoint, with the number of finished epochs; experiments measure here. A run that is
+      on_epoch: `on_epoch(run, epochs, recalls)`, called after the validation of an epoch and before
+        its checkpoint, with the number of finished epochs; experiments measure here. A run that is
         stopped in between calls it again for the same epoch.
+      data: the data, before any judgement; None reads those that the config describes.
 
     Returns:
       The contents of `results.json`: config, versions, mismatch, test recalls, rSum, warnings and
@@ -75,7 +79,7 @@ def train(
     if tensorboard:
         require_tensorboard()
     check_workdir(workdir, config)
-    data = read_data(config, workdir)
+    data = read_data(config, workdir) if data is None else check_data(config, data)
     check_values(data.dev, data.test)  # a run of days must not fail at its end
     replicas = replicas or Replicas()
     replicas.check_batch(config.train.batch_size)
@@ -218,7 +222,7 @@ def _train_epochs(
     log: RunLog,
     stop: StopSignal,
     judge: Callable,
-    on_epoch: Callable[[Run, int], None] | None,
+    on_epoch: OnEpoch | None,
 ) -> None:
     """Judge, plan and train (or fit), validate and save each epoch that is left.
 
@@ -249,7 +253,7 @@ def _train_epochs(
         with stop.interruptible():
             row = run.validate()
         if on_epoch is not None:
-            on_epoch(run, epoch + 1)
+            on_epoch(run, epoch + 1, row)
         _finish_epoch(run, log, table, epoch, means, row)
     for warning in run.health.check_end(total, run.position["best_rsum"]):
         log.warn(run.step, **warning)

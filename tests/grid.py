@@ -11,8 +11,8 @@ import numpy as np
 
 from l2rm_jax.config import NEEDED_HEADS
 from l2rm_jax.data.loading import load_data
-from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.data.streams import TrainStream
+from l2rm_jax.data.train_pairs import TrainPairs
 from l2rm_jax.methods import METHODS, Method, TrainState, make_method
 from l2rm_jax.methods.pair_values import initial_state
 from l2rm_jax.models import HEADS, make_model
@@ -43,7 +43,7 @@ def small_model(head: str, vocabulary_size: int, axis_name: str | None = None, *
 
 
 @functools.cache
-def pairs() -> PairDataset:
+def pairs() -> TrainPairs:
     config = tiny_config("l2rm", "saf")
     return load_data(config.data, config.mismatch, workdir=None).train
 

@@ -152,6 +152,25 @@ def test_other_hosts_show_no_progress(monkeypatch, fast):
     assert files[1].getvalue() == ""
 
 
+def test_progress_can_be_silenced(monkeypatch, fast):
+    files = use_files(monkeypatch)
+    monkeypatch.setenv("L2RM_PROGRESS", "0")
+    with console.stage_lines("judging", ["groups"]) as say, progress_bar(400, "epoch 2") as bar:
+        say(0)
+        time.sleep(0.05)
+        bar.update(200)
+    assert files[1].getvalue() == ""
+
+
+def test_results_go_through_logging(monkeypatch):
+    files = use_files(monkeypatch)
+    logger = logging.getLogger("l2rm_jax.results")
+    console.say("rSum 300")
+    monkeypatch.setattr(logger, "disabled", True)
+    console.warn("too few pairs")
+    assert files[0].getvalue() == "rSum 300\n"
+
+
 # Warnings and the log
 
 

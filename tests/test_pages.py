@@ -168,6 +168,16 @@ def test_imports_in_python_code_work(page):
                 exec(ast.unparse(node), {})
 
 
+@pytest.mark.slow
+def test_the_page_on_audits_from_python_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for code in blocks(ROOT / "l2rm_jax" / "audit" / "NOTEBOOKS.md", "python"):
+        exec(code, names)
+    assert names["audit"].by("source")[0].value == "shop_b"
+    assert str(names["again"].rate) == str(names["audit"].rate)
+
+
 def test_code_of_a_file_is_shown_as_it_is():
     """Under a mark `<!-- from: FILE -->`."""
     block = re.compile(r"^<!-- from: (\S+) -->\n+```\w+\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -15,7 +15,7 @@ ROOT = Path(l2rm_jax.__file__).parent
 # A room may import those of later lines; within a line too, but never in a circle.
 LINES = (
     ("__main__",),
-    ("main",),
+    ("main", "fitting"),
     ("train", "evaluate", "check", "retriever", "audit"),
     ("published", "importing"),
     ("pages", "cli"),

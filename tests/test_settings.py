@@ -9,6 +9,7 @@ import pytest
 
 from l2rm_jax.bases import Bases, PieceIds, read_image_base, read_text_base
 from l2rm_jax.bases.preparation import read_preparation
+from l2rm_jax.devices.batch import Batch
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods.optimiser import model_optimiser
 from l2rm_jax.models import REGIONS, make_model
@@ -93,12 +94,10 @@ def test_variants_with_pretrained_encoders(name, numbers):
     bases = default_bases(config)
     model = make_model(config, bases.text.pieces, bases=bases)
     shape, kind = ((2, 224, 224, 3), "uint8") if bases.image else ((2, 36, 2048), "float32")
-    inputs = (
-        jax.ShapeDtypeStruct(shape, kind),
-        jax.ShapeDtypeStruct((2, 32), "int32"),
-        jax.ShapeDtypeStruct((2,), "int32"),
-    )
-    shapes = jax.eval_shape(model.init, jax.random.key(0), *inputs)["params"]
+    images, tokens = jax.ShapeDtypeStruct(shape, kind), jax.ShapeDtypeStruct((2, 32), "int32")
+    counts = jax.ShapeDtypeStruct((2,), "int32")
+    batch = Batch(images, counts, tokens, counts)
+    shapes = jax.eval_shape(model.init, jax.random.key(0), batch)["params"]
     found = {
         group: sum(leaf.size for leaf in jax.tree.leaves(shapes[group]))
         for group in ("text_base", "image_base")

@@ -210,7 +210,7 @@ def test_a_collapsed_run_warns_once_and_a_diverged_one_stops(tmp_path):
     config.model.head = "saf"  # collapses at this rate
     seen = {}
 
-    def hook(run, epoch):
+    def hook(run, epoch, recalls):
         seen[epoch] = run.score_pairs(epoch)(lambda state, batch: batch.pair_index)
         if epoch == 4:
             spoilt = jax.tree.map(lambda x: x * np.nan, run.state.params)

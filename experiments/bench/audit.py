@@ -23,7 +23,7 @@ import numpy as np
 
 from experiments.bench.measure import peak_anonymous_kib
 from experiments.script import new_parser, values_of, write_rows
-from l2rm_jax.audit import audit_pairs, inputs_of_arrays, write_audit
+from l2rm_jax.audit import audit_pairs
 from l2rm_jax.executors import Place
 from l2rm_jax.judging import JUDGEMENT_FILE
 
@@ -81,7 +81,7 @@ def measure(directory: Path, place: Place) -> dict[str, float | str]:
     with place.open() as executor:
         audit = audit_pairs(images, captions, stored, executor=executor)
     judged = time.perf_counter()
-    out = write_audit(audit, inputs_of_arrays(images, captions, stored), directory / place.executor)
+    out = audit.write(directory / place.executor)
     written, cpu = time.perf_counter(), time.process_time()
     return {
         "executor": place.executor,

@@ -19,9 +19,9 @@ import numpy as np
 from experiments.bench.measure import dataset, measure, report, spread, write_features
 from experiments.bench.step import Prepared, flags, prepare
 from experiments.script import start
-from l2rm_jax.data.batches import Batch
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.streams import TrainStream
+from l2rm_jax.devices.batch import Batch
 from l2rm_jax.devices.parallel import matmul_precision
 
 LOG_STEPS = 10  # the loop waits for the device after this many steps, to log

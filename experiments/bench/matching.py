@@ -19,6 +19,7 @@ from ml_collections import ConfigDict
 
 from experiments.benchmark.suite import cells, find_suite
 from experiments.script import add_settings, new_parser, start
+from l2rm_jax.devices.batch import Batch
 from l2rm_jax.models import make_model
 from l2rm_jax.run.config_file import with_changes
 
@@ -47,15 +48,14 @@ def matching_seconds(config: ConfigDict) -> float:
     rng = np.random.default_rng(0)
     images = rng.normal(size=(TILE, REGIONS, FEATURES)).astype(np.float32)
     tokens = rng.integers(VOCABULARY, size=(TILE, WORDS))
-    lengths = np.full(TILE, WORDS)
-    variables = jax.jit(model.init)(jax.random.key(0), images, tokens, lengths)
+    batch = Batch(images, np.full(TILE, REGIONS), tokens, np.full(TILE, WORDS))
+    variables = jax.jit(model.init)(jax.random.key(0), batch)
 
     def compiled(method: str | Callable) -> Callable:
         function = jax.jit(lambda *inputs: model.apply(*inputs, method=method))
         return partial(function, variables)  # as an argument: constants would be folded
 
-    image_code = compiled("encode_images")(images)
-    text_code = compiled("encode_captions")(tokens, lengths)
+    image_code, text_code = compiled("encode")(batch)
     match = compiled("similarity")
     pool_images = compiled(lambda model, code: model.similarity_head.embed_images(code))
     pool_texts = compiled(lambda model, code: model.similarity_head.embed_texts(code))

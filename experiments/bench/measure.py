@@ -16,10 +16,12 @@ from ml_collections import ConfigDict
 
 from experiments.script import new_parser, processor
 from l2rm_jax import config as defaults
-from l2rm_jax.data.batches import Batch, smallest_bucket
+from l2rm_jax.data.batches import smallest_bucket
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.files import replace_file
-from l2rm_jax.data.pairs import PairDataset
+from l2rm_jax.data.pairs import Pairs
+from l2rm_jax.data.train_pairs import TrainPairs
+from l2rm_jax.devices.batch import Batch
 from l2rm_jax.devices.hosts import usable_cores
 from l2rm_jax.devices.parallel import PRECISIONS
 from l2rm_jax.run.results import versions
@@ -157,12 +159,12 @@ def pairs(rng: np.random.Generator, count: int, sizes: argparse.Namespace) -> Ba
 
 def dataset(
     rng: np.random.Generator, features: RegionFeatures, count: int, words: tuple[int, int]
-) -> PairDataset:
+) -> TrainPairs:
     """Return a split with `count` random captions, the same number for each image."""
     per_image = count // len(features)
     image_of = np.arange(len(features) * per_image) // per_image
     texts = captions(rng, len(image_of), words)
-    return PairDataset("bench", features, [""] * len(image_of), texts, image_of, image_of)
+    return TrainPairs(Pairs(features, texts, image_of, split="bench"), image_of)
 
 
 def write_features(path: Path, images: int, regions: int, features: int) -> None:

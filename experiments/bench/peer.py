@@ -23,7 +23,7 @@ from experiments.bench import caption_loop, score, step
 from experiments.bench.measure import VOCABULARY, config_of, measure, report, spread
 from experiments.bench.step import bench_operations, mean_words, operations_of
 from experiments.script import start
-from l2rm_jax.data.batches import Batch
+from l2rm_jax.devices.batch import Batch
 from l2rm_jax.devices.hosts import usable_cores
 from l2rm_jax.devices.parallel import matmul_precision
 from l2rm_jax.errors import ConfigError
@@ -139,13 +139,14 @@ def scoring_operations(sizes: argparse.Namespace) -> float:
     """Return the operations of the products of our scoring, for captions of mean length."""
     model = make_model(config_of(sizes), VOCABULARY)
 
-    def inputs(images: int, captions: int) -> list[jax.ShapeDtypeStruct]:
-        regions = jax.ShapeDtypeStruct((images, sizes.regions, sizes.features), "float32")
+    def batch(images: int, captions: int) -> Batch:
+        features = jax.ShapeDtypeStruct((images, sizes.regions, sizes.features), "float32")
         tokens = jax.ShapeDtypeStruct((captions, mean_words(sizes)), "int32")
-        return [regions, tokens, jax.ShapeDtypeStruct((captions,), "int32")]
+        counts = [jax.ShapeDtypeStruct((count,), "int32") for count in (images, captions)]
+        return Batch(features, counts[0], tokens, counts[1])
 
-    variables = jax.eval_shape(model.init, jax.random.key(0), *inputs(2, 2))
-    program = jax.make_jaxpr(model.apply)(variables, *inputs(sizes.images, sizes.captions))
+    variables = jax.eval_shape(model.init, jax.random.key(0), batch(2, 2))
+    program = jax.make_jaxpr(model.apply)(variables, batch(sizes.images, sizes.captions))
     return operations_of(program.jaxpr)
 
 

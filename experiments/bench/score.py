@@ -22,7 +22,7 @@ from experiments.bench.measure import (
 )
 from experiments.script import start
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.pairs import PairDataset
+from l2rm_jax.data.train_pairs import TrainPairs
 from l2rm_jax.devices.parallel import Replicas, matmul_precision
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.evaluation.scoring import Scorer
@@ -47,7 +47,7 @@ def main() -> None:
     report({"score_s": spread(seconds), "pairs_per_s": rate, **peak_memory()}, sizes)
 
 
-def test_set(sizes: argparse.Namespace) -> PairDataset:
+def test_set(sizes: argparse.Namespace) -> TrainPairs:
     """Return a random split with the sizes of a benchmark.
 
     Raises:
@@ -63,15 +63,12 @@ def test_set(sizes: argparse.Namespace) -> PairDataset:
     return dataset(rng, features, sizes.captions, sizes.words)
 
 
-def prepare(sizes: argparse.Namespace, split: PairDataset) -> Callable[[], np.ndarray]:
+def prepare(sizes: argparse.Namespace, split: TrainPairs) -> Callable[[], np.ndarray]:
     """Return a function that scores `split` with a model of the benchmark's sizes."""
     config, replicas = config_of(sizes), Replicas()
     model = make_model(config, VOCABULARY)
     sample = pairs(np.random.default_rng(0), 2, sizes)
-    init = jax.jit(model.init)
-    variables = replicas.replicate(
-        init(jax.random.key(0), sample.images, sample.tokens, sample.lengths)
-    )
+    variables = replicas.replicate(jax.jit(model.init)(jax.random.key(0), sample))
     scorer = Scorer(model, replicas, config.evaluation.batch_size)
     return lambda: scorer.similarities(variables, split)
 

@@ -23,6 +23,7 @@ from experiments.bench import measure
 from experiments.bench.measure import memory_kib
 from experiments.script import new_parser
 from l2rm_jax import config as defaults
+from l2rm_jax.devices.batch import Batch
 from l2rm_jax.models import make_model
 from l2rm_jax.retriever import EncodedCaptions, EncodedImages, Retriever
 from l2rm_jax.retriever.network import Network
@@ -96,8 +97,8 @@ def _retriever(width: int) -> Retriever:
     config = defaults.default()
     config.model.head, config.model.embed_dim = "vse", width
     model = make_model(config, vocabulary_size=0)
-    one = np.zeros((1, 1, 1), np.float32)
-    variables = jax.jit(model.init)(jax.random.key(0), one, one, np.ones(1, np.int32))
+    one, count = np.zeros((1, 1, 1), np.float32), np.ones(1, np.int32)
+    variables = jax.jit(model.init)(jax.random.key(0), Batch(one, count, one, count))
     settings = {"split_sentences": False, "precision": config.precision, "batch_size": 1}
     network = Network("random", "vse", model, {"batch_stats": {}, **variables}, None, **settings)
     return Retriever([network], config.data)

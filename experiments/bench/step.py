@@ -29,8 +29,8 @@ from experiments.bench.measure import (
     spread,
 )
 from experiments.script import start
-from l2rm_jax.data.batches import Batch
 from l2rm_jax.data.mismatch import SEMI_PAIRED
+from l2rm_jax.devices.batch import Batch
 from l2rm_jax.devices.parallel import AXIS, Replicas, matmul_precision
 from l2rm_jax.devices.programs import Program
 from l2rm_jax.methods import METHODS, make_method

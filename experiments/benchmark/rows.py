@@ -19,7 +19,7 @@ def _rows() -> Mapping[str, Row]:
     infonce = {"method": "infonce"}
     rows = {
         "cca": Row({"method": "cca"}),
-        "cca weighted": Row({"method": "cca", "train.draw": "posterior"}, "crossfit"),
+        "cca weighted": Row({"method": "cca", "train.draw": "judgement"}, "crossfit"),
         "cca rematched": Row({"method": "cca", "train.draw": "rematched"}, "crossfit"),
         "triplet": Row({"method": "triplet"}),
         "infonce": Row(infonce),

@@ -31,8 +31,9 @@ from experiments.judging.crossfit import calibration_error, load_train, make_con
 from experiments.judging.mismatches import mismatched
 from experiments.script import add_rows, new_parser, read_rows, start, values_of, write_rows
 from l2rm_jax.auroc import auroc
+from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.vectors import caption_vectors, image_vectors
-from l2rm_jax.judging import Judgement, Pairs, judge_pairs, make_detector
+from l2rm_jax.judging import Judgement, judge_pairs, make_detector
 from l2rm_jax.linear.rows import unit_rows
 from l2rm_jax.run.config_file import load_config, with_changes
 
@@ -145,7 +146,7 @@ def measure(
     texts = [vectors.texts[row] for row in chosen]
     stored = mismatched(cell.protocol, cell.asked, cell.seed, own, captions, texts)
     words = None if cell.text == "tfidf" else vectors.captions["tfidf"][chosen]
-    pairs = Pairs(vectors.images, captions, stored, words)
+    pairs = Pairs(vectors.images, captions, stored, words=words)
     begin = time.perf_counter()
     found = judge_pairs(pairs, top=top, seed=cell.seed)
     judged_in = {"audit": (found, time.perf_counter() - begin)}
@@ -197,7 +198,7 @@ def ranked(score: Float[np.ndarray, " pairs"], wrong: Bool[np.ndarray, " pairs"]
 
 def judged(found: Judgement, wrong: Bool[np.ndarray, " pairs"]) -> dict[str, Any]:
     """Rate, calibration and list of the judgement, against the truth."""
-    listed = wrong[found.order[: found.listed]]
+    listed = wrong[found.order[: found.list_length]]
     any_listed = bool(len(listed)) and wrong.any()
     by_name = {each.name: each.auroc for each in found.mechanisms}
     return {
@@ -229,7 +230,7 @@ def proposed(
         order = order[caption[order] >= 0]
         better = probability[order] > value[caption[order]]
         order = order[better]
-        best[caption[order]], value[caption[order]] = found.image[order], probability[order]
+        best[caption[order]], value[caption[order]] = found.image_of[order], probability[order]
     right = best[suspicious] == own[suspicious]
     surest = np.argsort(-value[suspicious], kind="stable")[: len(suspicious) // 4]
     return {
@@ -241,7 +242,7 @@ def proposed(
 def lemon_score(
     images: Float[np.ndarray, "images di"],
     captions: Float[np.ndarray, "pairs dc"],
-    pair_image: Int[np.ndarray, " pairs"],
+    image_of: Int[np.ndarray, " pairs"],
     similarity: Float[np.ndarray, " pairs"],
 ) -> Float[np.ndarray, " pairs"]:
     """Return LEMoN's score with its fixed settings; the higher, the worse the pair.
@@ -253,7 +254,7 @@ def lemon_score(
     References:
         Zhang et al., LEMoN: Label Error Detection using Multimodal Neighbors, ICML 2025.
     """
-    images, captions = unit_rows(images)[pair_image], unit_rows(captions)
+    images, captions = unit_rows(images)[image_of], unit_rows(captions)
     distance = 1 - np.asarray(similarity)
     near_images, near_captions = np.empty((2, len(captions)))
     for first in range(0, len(captions), _BLOCK):
@@ -276,7 +277,7 @@ def _mean_of_near(rows, near, other, distance) -> Float[np.ndarray, " n"]:
 def cleanlab_score(
     images: Float[np.ndarray, "images di"],
     captions: Float[np.ndarray, "pairs dc"],
-    pair_image: Int[np.ndarray, " pairs"],
+    image_of: Int[np.ndarray, " pairs"],
     seed: int = 0,
 ) -> Float[np.ndarray, " pairs"]:
     """Return one less cleanlab's self-confidence, with clusters of captions as classes.
@@ -290,9 +291,9 @@ def cleanlab_score(
     from sklearn.model_selection import GroupKFold
 
     cluster = KMeans(CLUSTERS, n_init=1, random_state=seed).fit_predict(unit_rows(captions))
-    features = unit_rows(images)[pair_image]
+    features = unit_rows(images)[image_of]
     probability = np.zeros((len(captions), CLUSTERS))
-    for train, test in GroupKFold(FOLDS).split(features, cluster, pair_image):
+    for train, test in GroupKFold(FOLDS).split(features, cluster, image_of):
         model = LogisticRegression(max_iter=300).fit(features[train], cluster[train])
         probability[np.ix_(test, model.classes_)] = model.predict_proba(features[test])
     return 1 - get_self_confidence_for_each_label(cluster, probability)

@@ -4,9 +4,10 @@ python -m experiments.judging.bound --path=DIR --csv=near_bound.csv --summary=ne
 
 66 audits of Flickr8k, whose DIR has train_minilm.npy: other images for each seed, one or five
 captions each, mismatched by four protocols (`experiments.judging.mismatches`). The bounds are the
-low end of the rate's interval and `Judgement.at_most`. --csv keeps the audits that it has, so the
-command continues where it stopped. --summary has a row for each protocol: the share of audits whose
-interval of the rate, and whose bounds, hold the truth, and means. Without --path it audits nothing.
+low end of the rate's interval and `Judgement.upper_bound`. --csv keeps the audits that it has, so
+the command continues where it stopped. --summary has a row for each protocol: the share of audits
+whose interval of the rate, and whose bounds, hold the truth, and means. Without --path it audits
+nothing.
 """
 
 from functools import partial
@@ -19,7 +20,8 @@ import numpy as np
 from experiments.judging.audit import Vectors, load_vectors
 from experiments.judging.mismatches import mismatched
 from experiments.script import add_rows, new_parser, start, write_rows
-from l2rm_jax.judging import Judgement, Pairs, judge_pairs
+from l2rm_jax.data.pairs import Pairs
+from l2rm_jax.judging import Judgement, judge_pairs
 
 PROTOCOLS = "image", "caption", "noun", "hard"
 RATES = 0.1, 0.2, 0.4
@@ -74,7 +76,7 @@ def measure(cell: Cell, vectors: Vectors) -> list[dict[str, object]]:
     protocol = "image" if cell.protocol == CLEAN else cell.protocol
     stored = mismatched(protocol, cell.asked, cell.seed, own, captions, texts)
     images, words = vectors.images[first : first + cell.images], vectors.captions["tfidf"][rows]
-    found = judge_pairs(Pairs(images, captions, stored, words), seed=cell.seed)
+    found = judge_pairs(Pairs(images, captions, stored, words=words), seed=cell.seed)
     return [cell._asdict() | bounds(found, float(np.mean(stored != own)))]
 
 
@@ -86,10 +88,10 @@ def bounds(found: Judgement, true: float) -> dict[str, object]:
         "rate": f"{rate.estimate:.4f}",
         "at_least": f"{rate.low:.4f}",
         "rate_high": f"{rate.high:.4f}",
-        "at_most": f"{found.at_most:.4f}",
-        "told": not found.cannot_tell,
+        "at_most": f"{found.upper_bound:.4f}",
+        "told": not found.unreliable_reason,
         "rate_held": bool(rate.low <= true <= rate.high),
-        "held": bool(rate.low <= true <= found.at_most),
+        "held": bool(rate.low <= true <= found.upper_bound),
     }
 
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from experiments.judging.crossfit import load_train, make_config
 from experiments.script import add_rows, new_parser
-from l2rm_jax.judging import Pairs, judge_pairs
-from l2rm_jax.run.judged_pairs import judged_pairs
+from l2rm_jax.data.pairs import Pairs
+from l2rm_jax.judging import judge_pairs
 
 SETS = 60
 PAIRS = 1000, 3000, 10_000, 30_000
@@ -68,7 +68,7 @@ def photographs(path: Path, images: int, protocol: str, rate: float, seed: int) 
     """Judge the first images of Flickr8k, some of whose captions are swapped."""
     config = make_config(path, images, protocol, rate, seed)
     train = load_train(config)
-    return measure(judged_pairs(config.data, train), float(np.mean(~train.matched)))
+    return measure(train.to_judge, float(np.mean(~train.matched)))
 
 
 def measure(pairs: Pairs, true: float, shared: object = "", noise: object = "") -> Row:
@@ -84,7 +84,7 @@ def measure(pairs: Pairs, true: float, shared: object = "", noise: object = "") 
         "rate_low": f"{found.low:.4f}",
         "rate_high": f"{found.high:.4f}",
         "auroc": f"{judged.auroc:.4f}",
-        "told": not judged.cannot_tell,
+        "told": not judged.unreliable_reason,
         "held": bool(found.low <= true <= found.high),
     }
 

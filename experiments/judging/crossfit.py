@@ -27,14 +27,13 @@ from ml_collections import ConfigDict
 from experiments.papers.sweep import run_name
 from experiments.script import new_parser, start, values_of, write_rows
 from l2rm_jax.auroc import auroc
-from l2rm_jax.data import PairDataset, load_data
+from l2rm_jax.data import TrainPairs, load_data
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.judging import FoldTask, Judgement, Model, Scorer, judge_pairs
 from l2rm_jax.judging.linear import cca_similarity, fit_weighted
 from l2rm_jax.run.config_file import load_config, with_changes
 from l2rm_jax.run.detector import open_detector
 from l2rm_jax.run.inputs import read_data
-from l2rm_jax.run.judged_pairs import judged_pairs
 from l2rm_jax.train import train
 
 FOLDS = 5
@@ -96,35 +95,35 @@ def make_config(path: Path, images: int, protocol: str, rate: float, seed: int) 
     return with_changes(load_config("flickr8k"), changes)
 
 
-def load_train(config: ConfigDict) -> PairDataset:
+def load_train(config: ConfigDict) -> TrainPairs:
     """Return the training pairs."""
     return load_data(config.data, config.mismatch, workdir=None).train
 
 
-def judge_out_of_fold(config: ConfigDict, train: PairDataset) -> Judgement:
+def judge_out_of_fold(config: ConfigDict, train: TrainPairs) -> Judgement:
     """Judge the pairs by the linear detector, without the truth."""
-    return judge_pairs(judged_pairs(config.data, train), folds=FOLDS)
+    return judge_pairs(train.to_judge, folds=FOLDS)
 
 
-def judge_by_detector(out: Path, config: ConfigDict, _: PairDataset) -> Judgement:
+def judge_by_detector(out: Path, config: ConfigDict, _: TrainPairs) -> Judgement:
     """Judge the pairs by models that are trained without their fold.
 
     Args:
       out: directory of the run's own directory.
       config: config of the data, with the detector.
     """
-    uses = {"method": "infonce", "train.draw": "posterior", "data.dev_images": DEV_IMAGES}
+    uses = {"method": "infonce", "train.draw": "judgement", "data.dev_images": DEV_IMAGES}
     config = with_changes(config, {**uses, "train.warmup_epochs": 0})
     names = ("data.train_images", "judgement.detector", "judgement.folds", "train.epochs")
     workdir = out / run_name(config, names)
     data = read_data(config, workdir)
     runs = {"workdir": workdir, "replicas": Replicas(), "train": train}
     with open_detector(config, data, 0, **runs) as detector:
-        pairs, name = judged_pairs(config.data, data.train), config.judgement.detector
+        pairs, name = data.train.to_judge, config.judgement.detector
         return judge_pairs(pairs, detector, name=name, folds=config.judgement.folds)
 
 
-def judge_in_sample(config: ConfigDict, train: PairDataset) -> Judgement:
+def judge_in_sample(config: ConfigDict, train: TrainPairs) -> Judgement:
     """Judge the pairs by a CCA that was fitted to all of them, which judging never does."""
 
     def detect(task: FoldTask) -> Scorer:
@@ -133,13 +132,13 @@ def judge_in_sample(config: ConfigDict, train: PairDataset) -> Judgement:
         similarity = cca_similarity(model, images, captions)
         return Scorer("in sample", lambda _: Model(similarity))
 
-    return judge_pairs(judged_pairs(config.data, train), detect, name="in sample", folds=FOLDS)
+    return judge_pairs(train.to_judge, detect, name="in sample", folds=FOLDS)
 
 
 def measure(
     config: ConfigDict,
-    train: PairDataset,
-    judge_train: Callable[[ConfigDict, PairDataset], Judgement],
+    train: TrainPairs,
+    judge_train: Callable[[ConfigDict, TrainPairs], Judgement],
 ) -> dict[str, object]:
     """Judge the pairs, then compare with the truth.
 

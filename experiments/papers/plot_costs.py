@@ -9,7 +9,7 @@ The figure shows the first epoch, the end of the warm-up, the middle of the rest
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -53,7 +53,7 @@ def recorder(workdir: Path) -> Callable[[Run, int], None]:
     """Return a hook that writes the cost of every pair after an epoch."""
     pair_cost = functools.cache(_pair_cost)  # one function per run, so that it compiles once
 
-    def record(run: Run, epoch: int) -> None:
+    def record(run: Run, epoch: int, _: Mapping[str, float]) -> None:
         values = run.score_pairs(epoch)(pair_cost(run))
         write_epoch(workdir, "costs", epoch, cost=values, matched=run.data.train.matched)
 

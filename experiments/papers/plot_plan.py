@@ -21,7 +21,7 @@ from ml_collections import ConfigDict
 from experiments.figure import figure_parser, save, show_scene, title
 from experiments.script import start
 from l2rm_jax.data import scenes
-from l2rm_jax.data.batches import Batch
+from l2rm_jax.devices.batch import Batch
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.models import make_model
@@ -79,9 +79,7 @@ def matching_plan(
         )
 
         def plans(model, batch):
-            image = model.encode_images(batch.images, batch.regions)
-            text = model.encode_captions(batch.tokens, batch.lengths)
-            return model.similarity_head.plans(image, text)[0]
+            return model.similarity_head.plans(*model.encode(batch))[0]
 
         def apply(state, batch):
             variables = {"params": state.params, "batch_stats": state.batch_stats}

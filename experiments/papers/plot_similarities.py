@@ -37,7 +37,7 @@ from experiments.figure import (
     write_epoch,
 )
 from experiments.script import start
-from l2rm_jax.data.pairs import PairDataset
+from l2rm_jax.data.train_pairs import TrainPairs
 from l2rm_jax.devices import parallel
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import base
@@ -60,7 +60,7 @@ def recorder(workdir: Path) -> Callable[[Run, int], None]:
     """Return a hook that counts similarities by kind and bin: of an epoch's batches, and of dev."""
     scores = {}
 
-    def record(run: Run, epoch: int) -> None:
+    def record(run: Run, epoch: int, _: Mapping[str, float]) -> None:
         # One function per run, so that it compiles once.
         score = scores.setdefault(id(run), _score(run))
         found = run.score_pairs(epoch)(score)
@@ -95,7 +95,7 @@ def _histograms(sims: Float[np.ndarray, "N B"], masks: Iterable[np.ndarray]) -> 
     return [np.histogram(sims[mask].clip(-1, 1), BINS)[0] for mask in masks]
 
 
-def kinds(pairs: PairDataset, rows: Int[np.ndarray, "N B"]) -> list[np.ndarray]:
+def kinds(pairs: TrainPairs, rows: Int[np.ndarray, "N B"]) -> list[np.ndarray]:
     """Masks `[N, B]` of `KINDS`: the similarity of image n with caption `rows[n, b]`."""
     own = rows == np.arange(len(rows))[:, None]
     matches = pairs.caption_image[rows] == pairs.stored_image[:, None]

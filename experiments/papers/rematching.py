@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from ml_collections import ConfigDict
 
-from l2rm_jax.data.pairs import PairDataset
+from l2rm_jax.data.train_pairs import TrainPairs
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import EpochPlan, base, l2rm
@@ -41,7 +41,7 @@ class Rematched(NamedTuple):
     """A run, and the plans of one pass over the pairs that its best model calls mismatched."""
 
     config: ConfigDict
-    train: PairDataset
+    train: TrainPairs
     alignments: list[Alignment]
 
 

@@ -1,17 +1,35 @@
-"""Audit: judged pairs with everything that the report shows."""
+"""The audit of a data set: judged pairs, and all that a person or a notebook asks of them."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack, overload
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int, Int64
+from ml_collections import ConfigDict
 
-from l2rm_jax.audit.inputs import Inputs, inputs_of_arrays
-from l2rm_jax.audit.review import Decisions, ReviewedRate, draw_review, reviewed_rate
+from l2rm_jax.audit.review import FITS, WRONG, Decisions, ReviewedRate, draw_review, reviewed_rate
 from l2rm_jax.audit.run_columns import OfRun
+from l2rm_jax.data.frames import columns_of
+from l2rm_jax.data.layouts import open_pairs
+from l2rm_jax.data.layouts.precomp import CAPTION_ID
+from l2rm_jax.data.pairs import Pairs
+from l2rm_jax.data.train_pairs import TrainPairs
+from l2rm_jax.data.word_report import WordReport, report_texts
+from l2rm_jax.errors import DataError
 from l2rm_jax.executors import LOCAL, Executor
 from l2rm_jax.judging import Judgement, judge_pairs
+from l2rm_jax.judging.judgement import MATCHED, NEAR_DUPLICATE
+from l2rm_jax.judging.rate import Rate
+from l2rm_jax.judging.rates_by import GroupRate, rates_by
+from l2rm_jax.judging.verdict import verdict
+
+if TYPE_CHECKING:
+    import pandas
+
+_TABLE = "table."  # before the names of further columns, which may be called like a side
+SHOWN = 10  # most suspicious pairs that a notebook displays
 
 
 class Settings(NamedTuple):
@@ -22,24 +40,122 @@ class Settings(NamedTuple):
     max_share: float = 1.0
     review: str = ""
     seed: int = 0
+    by: str = ""
 
 
-class Audit(NamedTuple):
-    """Contents of the report of an audit.
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """Judged pairs. Print it for the verdict; a notebook also displays the most suspicious pairs.
 
     Attributes:
-      inputs: the audited pairs.
+      pairs: the audited pairs.
       judgement: judgement of the pairs, before any decisions.
       settings: display settings.
       decisions: decisions of a reviewer; None without a review.
       of_run: columns from a run on the pairs; None for data without a run.
+      train: the pairs as training reads them; None for arrays, shards and audits read from disk.
+      config: the config that describes them; None likewise.
+      words: report on the vocabulary, if the captions are judged by their words; else None.
     """
 
-    inputs: Inputs
+    pairs: Pairs
     judgement: Judgement
-    settings: Settings = Settings()
+    settings: Settings = field(default_factory=Settings)
     decisions: Decisions | None = None
     of_run: OfRun | None = None
+    train: TrainPairs | None = None
+    config: ConfigDict | None = None
+    words: WordReport | None = None
+
+    def __len__(self) -> int:
+        return len(self.judgement)
+
+    def __str__(self) -> str:
+        return "\n".join(self.verdict())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from l2rm_jax.audit.notebook import audit_html
+
+        return audit_html(self, SHOWN)
+
+    @property
+    def rate(self) -> Rate:
+        """Share of pairs that match no better than random pairs, with its 90% interval."""
+        return self.judgement.rate
+
+    @property
+    def unreliable_reason(self) -> str:
+        """Why the rate and the posteriors are unreliable; "" if they are reliable."""
+        return self.judgement.unreliable_reason
+
+    @property
+    def truth(self) -> Bool[np.ndarray, " pairs"] | None:
+        """Whether each pair was mismatched deliberately; None if nothing is known."""
+        if self.train is None or self.train.matched.all():
+            return None
+        return ~self.train.matched
+
+    @property
+    def decided(self) -> Judgement:
+        """The judgement after the decisions of a reviewer, if there are any."""
+        if self.decisions is None:
+            return self.judgement
+        return self.judgement.decided(self.decisions.rows(FITS), self.decisions.rows(WRONG))
+
+    def verdict(self) -> list[str]:
+        """Return sentences on the rate, the suspicious pairs and the undetected mismatches."""
+        return verdict(self.judgement, self.pairs.image_ids)
+
+    def kept(self) -> Int64[np.ndarray, " kept"]:
+        """Return the rows of the pairs that are not suspicious; `pairs.take` accepts them."""
+        return np.flatnonzero(np.isin(self.decided.kind, (MATCHED, NEAR_DUPLICATE)))
+
+    def to_frame(self) -> "pandas.DataFrame":
+        """Return a DataFrame with one row per pair, in the order of the input.
+
+        The columns of the user's table come first, then the columns of `pairs.parquet`.
+
+        Raises:
+          ConfigError: pandas is missing.
+        """
+        from l2rm_jax.audit.table import frame, pair_columns
+
+        return frame(pair_columns(self))
+
+    def worst(self, pairs: int = SHOWN) -> "pandas.DataFrame":
+        """Return the rows of `to_frame` of the most suspicious pairs, the worst one first."""
+        return self.to_frame().iloc[self.judgement.order[:pairs]]
+
+    def by(self, column: str) -> list[GroupRate]:
+        """Estimate the mismatch rate for each value of a column of the user's table.
+
+        Args:
+          column: name of the column, such as the source of a pair.
+
+        Returns:
+          The rates with their intervals, the worst first (`judging.rates_by`).
+
+        Raises:
+          DataError: the pairs have no such column, or their rate cannot be told.
+        """
+        check_column(self.pairs, column)
+        if self.unreliable_reason:
+            raise DataError(f"by: the rate cannot be told: {self.unreliable_reason}")
+        values, found = self.pairs.columns[column], self.judgement
+        evidence = {"information": found.information, "image_of": found.image_of}
+        return rates_by(values, found.posterior, **evidence, rate=found.rate)
+
+    def write(self, directory: str | Path) -> Path:
+        """Write the report, the page and the tables to a new directory (`open_audit` reads it).
+
+        Raises:
+          ConfigError: the directory exists already.
+        """
+        from l2rm_jax.audit.outputs import write_audit
+
+        return write_audit(self, directory)
 
     def drawn(self) -> tuple[Int[np.ndarray, " n"], Float[np.ndarray, " n"]]:
         """Return the pairs of the blind review, and how many pairs each represents."""
@@ -50,43 +166,123 @@ class Audit(NamedTuple):
         return self.decisions and reviewed_rate(self.decisions, self.drawn()[1])
 
 
+class _Settings(TypedDict, total=False):
+    folds: int
+    top: int
+    seed: int
+    keep: Path | None
+    executor: Executor
+
+
+@overload
+def audit_pairs(images: Pairs | str | Path, **settings: Unpack[_Settings]) -> Audit: ...
+@overload
 def audit_pairs(
-    images: Float[np.ndarray, "images di"],
+    images: Float[np.ndarray, "images di"] | Sequence[str],
     captions: Float[np.ndarray, "pairs dc"] | Sequence[str],
-    pair_image: Int[np.ndarray, " pairs"] | None = None,
+    image_of: Int[np.ndarray, " pairs"] | None = None,
     *,
     texts: Sequence[str] | None = None,
+    table: Any = None,
+    model: Any = None,
+    **settings: Unpack[_Settings],
+) -> Audit: ...
+@overload
+def audit_pairs(
+    images: Any, *, image: str, caption: str, model: Any = None, **settings: Unpack[_Settings]
+) -> Audit: ...
+def audit_pairs(
+    images: Any,
+    captions: Float[np.ndarray, "pairs dc"] | Sequence[str] | None = None,
+    image_of: Int[np.ndarray, " pairs"] | None = None,
+    *,
+    texts: Sequence[str] | None = None,
+    table: Any = None,
+    image: str = "",
+    caption: str = "",
+    model: Any = None,
     folds: int = 5,
     top: int = 5,
     seed: int = 0,
     keep: Path | None = None,
     executor: Executor = LOCAL,
-) -> Judgement:
+) -> Audit:
     """Find the mismatched pairs of a data set, estimate how many there are, and propose captions.
 
-    The pairs are judged by linear models that have not seen them (`judge_pairs`). Use
-    `l2rm_jax.audit.write_audit` to write the results to a directory, with a page to view them.
+    The pairs are judged by linear models that have not seen them. "Image" and "caption" are names
+    of the two sides: questions and answers, functions and their descriptions, or any two sides that
+    have vectors or texts will do.
 
     Args:
-      images: [images, di] one vector per image, of any float type; may be memory-mapped.
-      captions: [pairs, dc] one vector per caption, or the captions themselves as strings.
-      pair_image: [pairs] row of the image that each caption is stored with. None: all images have
+      images: [images, di] one vector per image, of any float type, which may be memory-mapped; or
+        texts. Or `Pairs`; or the directory of imported data; or, with `image` and `caption`, a
+        DataFrame or a Hugging Face data set.
+      captions: [pairs, dc] one vector per caption, or the captions themselves as texts.
+      image_of: [pairs] row of the image that each caption is stored with. None: all images have
         equally many captions, and the captions of one image are adjacent.
-      texts: the captions as strings, if `captions` are vectors. Their words help to compare
-        captions with each other.
+      texts: the captions as texts, if `captions` are vectors. Their words help to compare captions
+        with each other.
+      table: further columns, one row per pair, for `Audit.by` and `Audit.to_frame`.
+      image: name of the column of images, if `images` is a table (`Pairs.from_frame`).
+      caption: likewise of the column of captions.
+      model: encodes the sides that are not vectors, by `encode(list)`, row by row.
       folds: number of folds, at least 3.
       top: captions to propose for each suspicious pair, 0 or more.
       seed: seed of the folds and of all samples, 0 or more.
       keep: directory for finished stages, from which the same call resumes after a stop.
       executor: computes the parts, in this process or in others (`l2rm_jax.executors`).
 
-    Returns:
-      The judgement, in the order of the captions; print it for a summary.
-
     Raises:
       DataError: a shape, type or value is wrong (lists all of them), or a fold has images of fewer
         than two groups.
       ConfigError: fewer than 3 folds.
+
+    Example:
+      >>> audit = audit_pairs(image_vectors, caption_vectors, texts=captions, table=frame)
+      >>> audit.rate.estimate, audit.worst(20), audit.by("source")
     """
-    inputs = inputs_of_arrays(images, captions, pair_image, texts)
-    return judge_pairs(inputs.pairs, folds=folds, top=top, seed=seed, keep=keep, executor=executor)
+    given = {"captions": captions, "image_of": image_of, "texts": texts, "table": table}
+    pairs = _pairs_of(images, given, image, caption, model)
+    found = judge_pairs(pairs, folds=folds, top=top, seed=seed, keep=keep, executor=executor)
+    words = report_texts(pairs.texts) if pairs.captions is None else None
+    return Audit(pairs, found, Settings(top=top, seed=seed), words=words)
+
+
+def _pairs_of(images: Any, given: dict[str, Any], image: str, caption: str, model: Any) -> Pairs:
+    """Return the pairs of the arguments of `audit_pairs`."""
+    if image or caption:
+        _require_none("a table and its columns image and caption", given)
+        return Pairs.from_frame(images, image, caption, model)
+    if isinstance(images, Pairs | str | Path):
+        _require_none("pairs or a directory", given | {"model": model})
+        return images if isinstance(images, Pairs) else open_pairs(images)
+    if given["captions"] is None:
+        raise DataError(
+            "captions: found none, expected vectors or texts; a table requires image=COLUMN and "
+            "caption=COLUMN"
+        )
+    if model is None:
+        return Pairs.from_arrays(images, **given)
+    _require_none("model", {name: given[name] for name in ("image_of", "texts")})
+    columns = {} if given["table"] is None else columns_of(given["table"])
+    table = {f"{_TABLE}{name}": values for name, values in columns.items()}
+    table |= {"images": images, "captions": given["captions"]}
+    pairs = Pairs.from_frame(table, "images", "captions", model)
+    columns = {name.removeprefix(_TABLE): values for name, values in pairs.columns.items()}
+    return replace(pairs, columns=columns)
+
+
+def check_column(pairs: Pairs, column: str) -> None:
+    """Check that the pairs have a further column.
+
+    Raises:
+      DataError: they do not; lists those that they have.
+    """
+    if column not in pairs.columns:
+        names = ", ".join(name for name in pairs.columns if name != CAPTION_ID) or "none"
+        raise DataError(f"by: found {column!r}, expected a further column of the pairs: {names}")
+
+
+def _require_none(images: str, given: dict[str, Any]) -> None:
+    if names := [name for name, value in given.items() if value is not None]:
+        raise DataError(f"{', '.join(names)} cannot be combined with {images}")

@@ -13,19 +13,21 @@ import numpy as np
 from jaxtyping import Bool
 from ml_collections import ConfigDict
 
-from l2rm_jax.audit.audit import Audit, Settings
-from l2rm_jax.audit.inputs import Inputs, read_inputs
+from l2rm_jax.audit.audit import Audit, Settings, check_column
+from l2rm_jax.audit.inputs import read_training_pairs
 from l2rm_jax.audit.outputs import GALLERY, write_files
 from l2rm_jax.audit.report import by_eye, warnings
 from l2rm_jax.audit.review import read_decisions
 from l2rm_jax.audit.run_columns import read_of_run
-from l2rm_jax.audit.shards import inputs_of_shards
 from l2rm_jax.audit.work import WRITER, Work
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.loading import open_pairs, split_names
-from l2rm_jax.data.pairs import SUSPICIOUS, token_counts
+from l2rm_jax.data.layouts.shards import open_shard_pairs
+from l2rm_jax.data.loading import open_untokenized, split_names
+from l2rm_jax.data.pairs import SUSPICIOUS, Pairs
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.shards import are_shards
+from l2rm_jax.data.train_pairs import TrainPairs, token_counts
+from l2rm_jax.data.word_report import WordReport
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import (
     ConfigError,
@@ -34,8 +36,9 @@ from l2rm_jax.errors import (
     StoppedError,
 )
 from l2rm_jax.executors import SINGLE, Place, Share
-from l2rm_jax.judging import Judgement, judge_pairs, make_detector, read_judgement
-from l2rm_jax.judging.verdict import shift_sentence, verdict
+from l2rm_jax.judging import Judgement, is_of_pairs, judge_pairs, make_detector, read_judgement
+from l2rm_jax.judging.rates_by import rate_lines
+from l2rm_jax.judging.verdict import shift_sentence
 from l2rm_jax.methods import make_method
 from l2rm_jax.models import make_model
 from l2rm_jax.run.config_file import with_changes
@@ -47,7 +50,7 @@ from l2rm_jax.run.judgement import last_judgement
 from l2rm_jax.run.load_trained import find_checkpoint
 from l2rm_jax.run.pretrained import with_own_weights
 from l2rm_jax.run.validate_config import check_fields, with_valid_fields
-from l2rm_jax.train import train
+from l2rm_jax.train import train as train_model
 from l2rm_jax.version import __version__
 
 _log = logging.getLogger(__name__)
@@ -111,16 +114,18 @@ def audit_run(
 
 def describe_audit(audit: Audit, out: str | Path) -> str:
     """Return the verdict, the paths of the results, and the command to train on the kept pairs."""
-    inputs, judgement, out = audit.inputs, audit.judgement, Path(out)
+    judgement, out = audit.judgement, Path(out)
     reviewed = audit.reviewed()
-    lines = verdict(judgement, inputs.ids)
+    lines = audit.verdict()
     lines += [f"Warning: {line}" for line in warnings(audit, reviewed)]
     if audit.decisions is not None:
         lines.append(by_eye(audit.decisions, reviewed))
-    if not judgement.cannot_tell:
+    if not judgement.unreliable_reason:
         lines += map(shift_sentence, judgement.shifts)
+        if by := audit.settings.by:
+            lines += rate_lines(by, audit.by(by))
     lines += [f"the report:       {out}/report.md", f"look and decide:  {out}/{GALLERY}"]
-    if not judgement.cannot_tell and _can_train(inputs, judgement.posterior <= SUSPICIOUS):
+    if not judgement.unreliable_reason and _can_train(audit, judgement.posterior <= SUSPICIOUS):
         lines.append(
             "train on the rest: --config.data.filter=judgement "
             f"--config.data.filter_value={1 - SUSPICIOUS} --config.judgement.path={out}"
@@ -133,18 +138,18 @@ def describe_share(share: Share, out: str | Path) -> str:
     return f"share {share} is done; share {WRITER}/{share.count} writes {out}"
 
 
-def _can_train(inputs: Inputs, kept: Bool[np.ndarray, " pairs"]) -> bool:
+def _can_train(audit: Audit, kept: Bool[np.ndarray, " pairs"]) -> bool:
     """Return whether a run on the kept pairs would start: enough pairs, and splits dev and test."""
-    config = inputs.config
+    config, train = audit.config, audit.train
     if kept.all() or not kept.any() or config is None:
         return False
     try:
         method = make_method(make_model(config, vocabulary_size=1), config)
-        check_train_size(config, inputs.dataset.take(np.flatnonzero(kept)), method)
+        check_train_size(config, train.take(np.flatnonzero(kept)), method)
         _, dev, test = split_names(config.data)
-        in_pixels = isinstance(inputs.dataset.images, Pixels)
-        open_pairs(config.data, dev, in_pixels)
-        check_test_size(config, open_pairs(config.data, test, in_pixels))
+        in_pixels = isinstance(train.images, Pixels)
+        open_untokenized(config.data, dev, in_pixels)
+        check_test_size(config, open_untokenized(config.data, test, in_pixels))
     except L2RMError:
         return False
     return True
@@ -155,7 +160,7 @@ def exit_status(audit: Audit) -> int:
     most = audit.settings.max_share
     if most >= _NO_LIMIT:
         return 0
-    if audit.judgement.cannot_tell:
+    if audit.judgement.unreliable_reason:
         return CANNOT_TELL
     return TOO_MANY if audit.judgement.rate.low > most else 0
 
@@ -163,45 +168,46 @@ def exit_status(audit: Audit) -> int:
 def _audit(config: ConfigDict, workdir: str | Path | None, out: Path, place: Place) -> Audit | None:
     settings, work = Settings(**config.audit, seed=config.seed), Work(out, place.share)
     with work.locked():
-        inputs = _read(config, workdir, settings, place, work)
-        work.claim(_identity(inputs, config, place))
-        judgement = _of_run(inputs, workdir) or _judge(config, inputs, work, place)
+        pairs, train, words = _read(config, workdir, settings, place, work)
+        work.claim(_identity(pairs, train, config, place))
+        judgement = _of_run(pairs, workdir) or _judge(config, pairs, train, work, place)
         if not work.is_mine_to_finish():
             return None
         work.clear()
         decisions = read_decisions(settings.review, len(judgement)) if settings.review else None
         of_run = None
         if workdir is not None:
-            of_run = read_of_run(config, inputs.dataset, judgement, workdir)
-        audit = Audit(inputs, judgement, settings, decisions, of_run)
+            of_run = read_of_run(config, train, judgement, workdir)
+        known = {"train": train, "config": config if train else None, "words": words}
+        audit = Audit(pairs, judgement, settings, decisions, of_run, **known)
         _log.info("writing the report, the table and the page")
         write_files(audit, work.partial)
         work.finish()
     return audit
 
 
-def _of_run(inputs: Inputs, workdir: str | Path | None) -> Judgement | None:
+def _of_run(pairs: Pairs, workdir: str | Path | None) -> Judgement | None:
     """Return the judgement of a run, if it judged these pairs; None if not."""
     if workdir is None or not (path := last_judgement(workdir)).exists():
         return None
     judgement = read_judgement(path)
-    return judgement if np.array_equal(judgement.image, inputs.pair_image) else None
+    return judgement if is_of_pairs(judgement, pairs) else None
 
 
-def _judge(config: ConfigDict, inputs: Inputs, work: Work, place: Place) -> Judgement:
+def _judge(
+    config: ConfigDict, pairs: Pairs, train: TrainPairs | None, work: Work, place: Place
+) -> Judgement:
     """Judge the pairs, by a detector in closed form or by runs in `work`."""
     settings = {"folds": config.judgement.folds, "top": config.audit.top, "seed": config.seed}
     # Processes with shares must make the same calls, so only the results of calls are stored.
     keep = work.directory if place.share == SINGLE else None
-    judge = partial(
-        judge_pairs, inputs.pairs, name=config.judgement.detector, keep=keep, **settings
-    )
+    judge = partial(judge_pairs, pairs, name=config.judgement.detector, keep=keep, **settings)
     if not is_trained(config):
         with place.open(work.parts) as executor:
             return judge(make_detector(config), executor=executor)
     own, runs = with_changes(config, _ALL_PAIRS), work.directory / "runs"
-    where = {"workdir": runs, "replicas": Replicas(), "train": train}
-    data = replace(load_run_data(own, runs), train=inputs.dataset)  # with vectors of its encoders
+    where = {"workdir": runs, "replicas": Replicas(), "train": train_model}
+    data = replace(load_run_data(own, runs), train=train)  # with vectors of its encoders
     try:
         with open_detector(own, data, 0, **where) as detector:
             return judge(detector)
@@ -212,8 +218,8 @@ def _judge(config: ConfigDict, inputs: Inputs, work: Work, place: Place) -> Judg
 
 def _read(
     config: ConfigDict, workdir: str | Path | None, settings: Settings, place: Place, work: Work
-) -> Inputs:
-    """Read the inputs; report all problems with fields and files in one message."""
+) -> tuple[Pairs, TrainPairs | None, WordReport | None]:
+    """Read the pairs; report all problems with fields and files in one message."""
     problems = Problems()
     problems.attempt(place.check)
     problems.attempt(check_fields, config)
@@ -223,15 +229,18 @@ def _read(
     valid = with_valid_fields(config)  # wrong fields must not add errors about the data
     if workdir is None and config.data.path and are_shards(config.data.path):
         problems.attempt(_check_shards, config)
-        inputs = problems.attempt(inputs_of_shards, config.data.path, work.copies)
+        pairs = problems.attempt(open_shard_pairs, config.data.path, work.copies)
+        found = pairs and (pairs, None, None)
     else:
-        inputs = problems.attempt(read_inputs, valid, workdir=workdir)
-    if settings.review and inputs is not None:
-        problems.attempt(read_decisions, settings.review, len(inputs.pair_image))
+        found = problems.attempt(read_training_pairs, valid, workdir=workdir)
+    if settings.review and found is not None:
+        problems.attempt(read_decisions, settings.review, len(found[0]))
+    if settings.by and found is not None:
+        problems.attempt(check_column, found[0], settings.by)
     if len(problems.messages) > 1:
         problems.raise_list()
     problems.raise_all()
-    return inputs
+    return found
 
 
 def _check_place(config: ConfigDict, place: Place, workdir: str | Path | None) -> None:
@@ -278,17 +287,19 @@ def check_detector_of_audit(config: ConfigDict) -> None:
         check_settings(fold_config(own, "", fold=0))
 
 
-def _identity(inputs: Inputs, config: ConfigDict, place: Place) -> dict[str, Any]:
+def _identity(
+    pairs: Pairs, train: TrainPairs | None, config: ConfigDict, place: Place
+) -> dict[str, Any]:
     """Return everything that the work in progress depends on; it resumes only if this is equal."""
     judged = config.judgement.to_dict()
     settings = {"top": config.audit.top, "seed": config.seed, "share": place.share.count}
-    data = {"inputs": inputs.digest, "words": _hash_words(inputs)}
+    data = {"inputs": pairs.digest, "words": _hash_words(train)}
     return {"l2rm_jax": __version__, **data, **judged, **settings}
 
 
-def _hash_words(inputs: Inputs) -> str:
+def _hash_words(train: TrainPairs | None) -> str:
     """Hash the captions as word indices of the vocabulary; "" if they are vectors."""
-    tokens = [] if inputs.dataset is None else inputs.dataset.tokens
+    tokens = [] if train is None else train.tokens
     if isinstance(tokens, RegionFeatures) or not tokens:
         return ""
     words = np.concatenate([token_counts(tokens), *tokens], dtype=np.int64)

@@ -13,7 +13,8 @@ from l2rm_jax.audit.audit import Audit
 from l2rm_jax.audit.review import UNSURE, WRONG, Decisions, ReviewedRate
 from l2rm_jax.auroc import auroc
 from l2rm_jax.judging.judgement import KINDS
-from l2rm_jax.judging.verdict import shift_sentence, suspicious_list, verdict
+from l2rm_jax.judging.rates_by import GroupRate
+from l2rm_jax.judging.verdict import shift_sentence, suspicious_list
 from l2rm_jax.version import __version__
 
 _SHOWN = 20  # most rows of a table
@@ -44,7 +45,7 @@ Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]  # title, header, row
 
 def tables(audit: Audit) -> list[Table]:
     """Return the tables of the report, without empty ones."""
-    found, inputs = audit.judgement, audit.inputs
+    found, ids, words = audit.judgement, audit.pairs.image_ids, audit.words
     counts = np.bincount(found.kind, minlength=len(KINDS))
     kinds = [
         (name.replace("_", " "), f"{count:,}", _MEANINGS[name])
@@ -56,22 +57,31 @@ def tables(audit: Audit) -> list[Table]:
          *map(_percent, (each.recall, each.false_positives)))
         for each in found.mechanisms
     ]  # fmt: skip
-    if found.cannot_tell:  # tables of unreliable numbers would look like success
+    if found.unreliable_reason:  # tables of unreliable numbers would look like success
         kinds, mechanisms = [], []
     pictures = [
-        (inputs.ids[each.row], f"{each.row:,}", f"{each.images:,}", f"{each.pairs:,}")
+        (ids[each.row], f"{each.row:,}", f"{each.images:,}", f"{each.pairs:,}")
         for each in found.placeholders[:_SHOWN]
     ]
-    words = inputs.words.examples if inputs.words else ()
     shifts = [(shift_sentence(each),) for each in found.shifts[:_SHOWN]]
-    texts = inputs.texts or [""] * len(found.image)
+    texts = audit.pairs.texts or [""] * len(found.image_of)
     repeated = [
         (f"{each.images:,}", f"{each.row:,}", _short(texts[each.row]))
         for each in found.repeated[:_SHOWN]
     ]
     conflicts = [
-        (inputs.ids[found.image[one]], *(f"{row}: {_short(texts[row])}" for row in (one, other)))
+        (ids[found.image_of[one]], *(f"{row}: {_short(texts[row])}" for row in (one, other)))
         for one, other in found.conflicts[:_SHOWN]
+    ]
+    by = audit.settings.by
+    rates = audit.by(by) if by and not found.unreliable_reason else []
+    values = [
+        (
+            each.value,
+            f"{each.pairs:,}",
+            "cannot tell" if each.unreliable_reason else _interval(each),
+        )
+        for each in rates
     ]
     asked = [
         ("Kinds of pairs", ("", "pairs", "meaning"), kinds),
@@ -80,6 +90,7 @@ def tables(audit: Audit) -> list[Table]:
             ("swap", "AUROC", "by similarity alone", "in the list", "false positives"),
             mechanisms,
         ),
+        (f"By {by}", (by, "pairs", "mismatched (90% CI for all values together)"), values),
         (_title("Shifted rows", found.shifts), ("",), shifts),
         (
             _title("Captions stored with many images", found.repeated),
@@ -96,7 +107,7 @@ def tables(audit: Audit) -> list[Table]:
             ("picture", "row", "images", "captions"),
             pictures,
         ),
-        ("Captions as words", ("caption", "words"), words),
+        ("Captions as words", ("caption", "words"), words.examples if words else ()),
     ]
     return [table for table in asked if table[2]]
 
@@ -109,9 +120,9 @@ def _title(title: str, rows: Sequence) -> str:
 
 def warnings(audit: Audit, reviewed: ReviewedRate | None) -> list[str]:
     """Return reasons to distrust the rate."""
-    words, rate = audit.inputs.words, audit.judgement.rate
+    words, rate = audit.words, audit.judgement.rate
     lines = list(words.warnings.values()) if words else []
-    if audit.judgement.cannot_tell:
+    if audit.judgement.unreliable_reason:
         return lines
     if reviewed and reviewed.low > rate.high:
         lines.append(
@@ -134,17 +145,16 @@ def page(audit: Audit, reviewed: ReviewedRate | None, notes: Sequence[str]) -> s
       reviewed: the rate by eye; None without a review.
       notes: sentences about the files that were written.
     """
-    inputs, settings, decisions = audit.inputs, audit.settings, audit.decisions
+    pairs, settings, decisions = audit.pairs, audit.settings, audit.decisions
     found, made = audit.judgement, audit.judgement.made
-    pairs, images = len(found.image), len(inputs.ids)
     parts = [
-        f"# Audit of {_escaped(inputs.name)}",
-        f"{pairs:,} pairs, {images:,} images.",
-        *verdict(found, inputs.ids),
+        f"# Audit of {_escaped(pairs.name)}",
+        f"{len(pairs):,} pairs, {pairs.images.shape[0]:,} images.",
+        *audit.verdict(),
         *(f"**Warning.** {line}" for line in warnings(audit, reviewed)),
     ]
     parts += [f"## {title}\n\n{_markdown(*rest)}" for title, *rest in tables(audit)]
-    if found.mechanisms and not found.cannot_tell:
+    if found.mechanisms and not found.unreliable_reason:
         parts.append(
             "AUROC is corrected for the mismatched pairs already in the data. Similarity: of the "
             "models that judged the pairs, a cosine for linear models. False positives: share of "
@@ -152,17 +162,17 @@ def page(audit: Audit, reviewed: ReviewedRate | None, notes: Sequence[str]) -> s
         )
     if decisions is not None:
         parts.append(f"## By eye\n\n{by_eye(decisions, reviewed)}")
-    if inputs.truth is not None:
+    if audit.truth is not None:
         parts.append(f"## Against the truth\n\n{_against_truth(audit)}")
     seen = ", ".join(f"{name} {value}" for name, value in settings._asdict().items() if value != "")
     parts += [
         "## Undetected mismatches\n\nMost simulated swaps are random. A caption of a similar "
         "image, a half-right caption and a text that does not describe the picture may pass as "
         "matched. Only the review by eye counts them."
-        + ("" if found.cannot_tell else f" {_ASSUMED}"),
+        + ("" if found.unreliable_reason else f" {_ASSUMED}"),
         "## Files\n\n" + "\n".join(f"* {_escaped(note)}" for note in notes),
         f"## Method\n\nDetector: {made.by}, {made.folds} folds, seed {made.seed}. "
-        f"Settings: {seen}. Inputs: `{inputs.digest}`. Versions: l2rm_jax {__version__}, "
+        f"Settings: {seen}. Inputs: `{pairs.digest}`. Versions: l2rm_jax {__version__}, "
         + ", ".join(f"{name} {number}" for name, number in _versions().items())
         + ".",
     ]
@@ -202,13 +212,13 @@ def _against_truth(audit: Audit) -> str:
 
 
 def _truth_values(audit: Audit) -> dict[str, float]:
-    truth, found = audit.inputs.truth, audit.judgement
+    truth, found = audit.truth, audit.judgement
     values = {"rate": float(truth.mean())}
     if truth.any() and not truth.all():
         suspicion = np.empty(len(truth))
         suspicion[found.order] = np.arange(len(truth), 0, -1)
         values["auroc"] = auroc(suspicion, truth)
-    pairs = audit.judgement.listed
+    pairs = audit.judgement.list_length
     if pairs and truth.any():
         listed = truth[found.order[:pairs]]
         values["list_recall"] = float(listed.sum() / truth.sum())
@@ -218,34 +228,34 @@ def _truth_values(audit: Audit) -> dict[str, float]:
 
 def values(audit: Audit, reviewed: ReviewedRate | None) -> dict[str, Any]:
     """Return the contents of `report.json`: all numbers, with null for unknown ones."""
-    found, inputs, decisions = audit.judgement, audit.inputs, audit.decisions
+    found, pairs, decisions = audit.judgement, audit.pairs, audit.decisions
     counts = np.bincount(found.kind, minlength=len(KINDS)).tolist()
     return _without_nan(
         {
             "inputs": {
-                "name": inputs.name,
-                "digest": inputs.digest,
-                "pairs": len(found.image),
-                "images": len(inputs.ids),
+                "name": pairs.name,
+                "digest": pairs.digest,
+                "pairs": len(found.image_of),
+                "images": pairs.images.shape[0],
             },
             "settings": audit.settings._asdict(),
             "versions": {"l2rm_jax": __version__, **_versions()},
-            "verdict": verdict(found, inputs.ids),
+            "verdict": audit.verdict(),
             "warnings": warnings(audit, reviewed),
-            "cannot_tell": found.cannot_tell,
+            "cannot_tell": found.unreliable_reason,
             "auroc": found.auroc,
-            "ranks": found.ranks,
+            "ranks": found.is_rankable,
             "placeholders": [each._asdict() for each in found.placeholders],
             "detector": found.made.by,
             "rate": found.rate._asdict(),
-            "at_most": found.at_most,
+            "at_most": found.upper_bound,
             "list": suspicious_list(found)._asdict(),
             "kinds": dict(zip(KINDS, counts, strict=True)),
             "mechanisms": [each._asdict() for each in found.mechanisms],
             "shifts": [each._asdict() for each in found.shifts],
             "repeated": [each._asdict() for each in found.repeated],
             "conflicts": found.conflicts.tolist(),
-            "truth": None if inputs.truth is None else _truth_values(audit),
+            "truth": None if audit.truth is None else _truth_values(audit),
             "decided": None if decisions is None else len(decisions.row),
             "reviewed_rate": reviewed and reviewed._asdict(),
         }
@@ -271,7 +281,7 @@ def _versions() -> dict[str, str]:
     return {name: version(name) for name in ("jax", "numpy", "scipy")}
 
 
-def _interval(rate: ReviewedRate) -> str:
+def _interval(rate: ReviewedRate | GroupRate) -> str:
     return f"{_percent(rate.estimate)} (90% CI: {100 * rate.low:.1f}-{100 * rate.high:.1f}%)"
 
 

@@ -8,7 +8,8 @@ from jaxtyping import Bool, Float, Shaped
 from ml_collections import ConfigDict
 
 from l2rm_jax.data import filters
-from l2rm_jax.data.pairs import SUSPICIOUS, PairDataset
+from l2rm_jax.data.pairs import SUSPICIOUS
+from l2rm_jax.data.train_pairs import TrainPairs
 from l2rm_jax.judging import Judgement
 from l2rm_jax.methods.base import CALLED_MATCHED
 from l2rm_jax.run.judgement import kept_by_judgement, uses_judgement
@@ -35,7 +36,7 @@ class OfRun(NamedTuple):
 
 
 def read_of_run(
-    config: ConfigDict, train: PairDataset, judgement: Judgement, workdir: str | Path
+    config: ConfigDict, train: TrainPairs, judgement: Judgement, workdir: str | Path
 ) -> OfRun:
     """Read the columns of a run about its training pairs.
 

@@ -14,9 +14,9 @@ from l2rm_jax.cli.mistakes import unknown_field_flag_error, value_error
 from l2rm_jax.cli.parse import KINDS, PREFIX, parse_value
 from l2rm_jax.config import epoch_fields, flat
 from l2rm_jax.data.encoders.pixels import PIXELS
+from l2rm_jax.data.layouts.precomp import has_pixels
 from l2rm_jax.data.pretrained import read_kind
 from l2rm_jax.data.record import read_record
-from l2rm_jax.data.stored import has_pixels
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.run.config_file import CONFIG_FILE, load_config, read_config, with_changes
 
@@ -38,7 +38,7 @@ def choose_config(
 
     Args:
       name: the value of `--config`; None without one.
-      values: values of the flags; `data` and `pretrained` are taken out.
+      values: values of the flags; `data`, `pretrained` and `by` are taken out.
       fields: values of the fields as they were written, by name.
 
     Raises:
@@ -47,10 +47,11 @@ def choose_config(
     located = _locate_data(values.pop("data", None))
     path = located.get("data.path", fields.get("data.path", [None])[-1])
     encoder = _pretrained_fields(values.pop("pretrained", None), path)
+    by = {"audit.by": values.pop("by")} if values.get("by") is not None else {}
     named = {**fields, **{key: [text] for key, text in encoder.items()}}
     base, is_built_in = _base_config(name, values.get("workdir"), named, path)
     changes = _merge(_field_values(fields, flat(base)), located, "data")
-    changes = _merge(changes, encoder, "pretrained")
+    changes = _merge(_merge(changes, encoder, "pretrained"), by, "by")
     return with_changes(base, changes), changes, is_built_in
 
 
@@ -129,7 +130,8 @@ def _with_fit(base: ConfigDict, path: str, fields: Mapping[str, list[str | None]
         return base
     if _MODEL_FIELDS.isdisjoint(fields):
         base = with_changes(load_config(RECIPE, base.plugins), {"data.name": base.data.name})
-        chosen = {"train.batch_size": fitting_batch(record, base.train.batch_size)}
+        count = record["splits"]["train"]["captions"]
+        chosen = {"train.batch_size": fitting_batch(count, base.train.batch_size)}
         choice = RECIPE
     else:
         chosen = fitting_fields(record, _are_in_one_space(fields))
@@ -165,15 +167,15 @@ def fitting_fields(record: dict[str, Any], in_one_space: bool = False) -> dict[s
         "model.sim_dim": 64,
         "optim.learning_rate": 5e-4,
         "optim.decay_epochs": 6,
-        "train.batch_size": fitting_batch(record, _BATCH),
+        "train.batch_size": fitting_batch(record["splits"]["train"]["captions"], _BATCH),
         **epoch_fields(warmup=4, epochs=8),
     }
 
 
-def fitting_batch(record: dict[str, Any], largest: int) -> int:
-    """Half of `largest`, or half of that, and so on, until an epoch has several steps."""
+def fitting_batch(pairs: int, largest: int) -> int:
+    """Halve `largest` until an epoch of this many pairs has several steps, and return it."""
     batch = largest
-    while batch > 8 and batch * _STEPS > record["splits"]["train"]["captions"]:
+    while batch > 8 and batch * _STEPS > pairs:
         batch //= 2
     return batch
 

@@ -157,4 +157,8 @@ METHODS = {
         "",
         "CSV file of manual decisions, for the report and for scores.npy",
     ),
+    "audit.by": Field(
+        "",
+        "column of the imported table; the report has the mismatch rate of each of its values",
+    ),
 }

@@ -49,7 +49,7 @@ TRAINING = {
     "train.epochs": Field(35, "epochs after the warm-up", at_least(0)),
     "train.draw": Field(
         "even",
-        "Pairs of an epoch, for methods without a split: even (all pairs), posterior (each pair "
+        "Pairs of an epoch, for methods without a split: even (all pairs), judgement (each pair "
         "with its probability of being matched, from the judgement; cca uses it as a weight) or "
         "rematched (in addition, images and captions of suspicious pairs, rematched by transport).",
     ),

@@ -1,8 +1,14 @@
 """Data sets: features, captions, mismatched pairs, filters, and batches.
 
-* `loading` reads the three splits of a run; `pairs` defines the content of a split.
-* `stored` opens the files of one split, with the help of `captions`, `features`, `repeats` and
-  `files`; `scenes/` generates the built-in data set. `ids` reads the ids of images and captions.
+* `pairs` defines `Pairs`, the one type of a data set, in memory and on disk. `frames` reads a
+  DataFrame or another table, `contents` checks and hashes arrays and texts.
+* `layouts/` opens a data set on disk as `Pairs`, one file per layout, with the help of `captions`,
+  `features`, `repeats`, `ids`, `columns` (of the user's table) and `files`; `scenes/` generates the
+  built-in data set.
+* `loading` reads the three splits of a run; `train_pairs` defines what training adds to `Pairs`:
+  tokens, known mismatches, a judgement.
+* `vectors` turns any features and texts into one vector per image or caption, for the judge.
+* `split_files` names the files of a split.
 * `text` turns captions into word indices, `pieces` into indices of a pretrained tokenizer;
   `pretrained` reads a directory of pretrained weights.
 * `shards` opens vectors in shards, with `parquet_vectors`, for audits and imports.
@@ -16,6 +22,6 @@ May import `devices`, `config`, `bases` and `errors`, but no model.
 
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.loading import load_data
-from l2rm_jax.data.pairs import PairDataset
+from l2rm_jax.data.train_pairs import TrainPairs
 
-__all__ = ["PairDataset", "RegionFeatures", "load_data"]
+__all__ = ["RegionFeatures", "TrainPairs", "load_data"]

@@ -8,16 +8,17 @@ only the features of its own share. `streams` has the iterator for training.
 
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import grain
 import numpy as np
-from jaxtyping import Float32, Int, Int32, UInt8
+from jaxtyping import Int
 
 from l2rm_jax.data import pairs
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.pairs import PairDataset
 from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.train_pairs import TrainPairs, token_counts
+from l2rm_jax.devices.batch import Batch
 from l2rm_jax.devices.hosts import Share, usable_cores
 from l2rm_jax.errors import ConfigError
 
@@ -26,27 +27,10 @@ MAX_WORDS = 64
 WHOLE_BATCH = Share()  # of a single host
 
 T = TypeVar("T")
-Tokens = Int32[np.ndarray, "B L"] | Float32[np.ndarray, "B L Dt"]
-ImageArrays = Float32[np.ndarray, "Q R Dv"] | UInt8[np.ndarray, "Q S S 3"]
-
-
-class Batch(NamedTuple):
-    """B pairs, with captions padded to a common number of words.
-
-    There are Q = B images, unless a queue appends older images to the images of the B pairs (see
-    `TrainStream`).
-    """
-
-    images: ImageArrays  # features of the stored images, or their pixels
-    regions: Int32[np.ndarray, " Q"]  # number of regions of each image; rows after them are zeros
-    tokens: Tokens  # word indices or word vectors; zeros after the end of a caption
-    lengths: Int32[np.ndarray, " B"]  # number of words of each caption
-    pair_index: Int32[np.ndarray, " B"]  # row in the data set; -1 if they are not a stored pair
-    image_index: Int32[np.ndarray, " Q"]  # rows of the stored images
 
 
 def scoring_batches(
-    dataset: PairDataset,
+    dataset: TrainPairs,
     *,
     batch_size: int,
     seed: int,
@@ -87,44 +71,44 @@ def scoring_batches(
 
 def image_batches(
     images: RegionFeatures | Pixels, batch_size: int, rows: Int[np.ndarray, " n"] | None = None
-) -> Iterator[tuple[ImageArrays, Int32[np.ndarray, " B"], int]]:
+) -> Iterator[tuple[Batch, int]]:
     """Iterate over the images of the given rows, in that order; over all images without `rows`.
 
     Yields:
-      Features or pixels, region counts, and the number of valid images: the last batch is filled up
-      with images of one region of zeros.
+      The images of a batch, and the number of valid ones: the last batch is filled up with images
+      of one region of zeros.
 
     Raises:
       DataError: while iterating, if a feature is not finite.
     """
     order = np.arange(len(images)) if rows is None else rows
 
-    def build(step: int) -> tuple[np.ndarray, np.ndarray, int]:
+    def build(step: int) -> tuple[Batch, int]:
         part = order[step * batch_size : (step + 1) * batch_size]
         features = images.rows(part)
-        batch = np.zeros((batch_size, *features.shape[1:]), features.dtype)
+        padded = np.zeros((batch_size, *features.shape[1:]), features.dtype)
         regions = np.ones(batch_size, np.int32)
-        batch[: len(part)], regions[: len(part)] = features, images.region_counts(part)
-        return batch, regions, len(part)
+        padded[: len(part)], regions[: len(part)] = features, images.region_counts(part)
+        return Batch(padded, regions), len(part)
 
     return read_ahead(build, range(-(-len(order) // batch_size)))
 
 
 def caption_batches(
     captions: pairs.Tokens, batch_size: int, buckets: Sequence[int] = BUCKETS
-) -> Iterator[tuple[Tokens, Int32[np.ndarray, " B"], Int[np.ndarray, " B"], int]]:
+) -> Iterator[tuple[Batch, Int[np.ndarray, " B"], int]]:
     """Iterate over all captions without clipping any, sorted by length to need little padding.
 
     A batch is padded to the smallest bucket that holds it; beyond the last bucket, to a multiple of
     32 words.
 
     Args:
-      captions: word indices or word vectors, as `PairDataset.tokens` holds them.
+      captions: word indices or word vectors, as `TrainPairs.tokens` holds them.
       batch_size: captions at once.
       buckets: as in `TrainStream`.
 
     Yields:
-      Tokens, lengths, rows of the captions, and the number of valid captions: the last batch is
+      The captions of a batch, their rows, and the number of valid captions: the last batch is
       filled up with repeats of its last caption.
     """
     reader = CaptionReader(captions, buckets, max_words=None)
@@ -132,7 +116,7 @@ def caption_batches(
     for start in range(0, len(by_length), batch_size):
         part = by_length[start : start + batch_size]
         full = np.pad(part, (0, batch_size - len(part)), mode="edge")
-        yield (*reader.captions(full, reader.bucket(part)), full, len(part))
+        yield reader.captions(full, reader.bucket(part)), full, len(part)
 
 
 def smallest_bucket(length: int, buckets: Sequence[int] = BUCKETS) -> int:
@@ -158,7 +142,7 @@ class CaptionReader:
         if max_words is not None and max_words < 1:
             raise ConfigError(f"max_words: found {max_words}, expected at least 1")
         self._captions, self._buckets = captions, buckets
-        self.full_lengths = pairs.token_counts(captions)  # before clipping
+        self.full_lengths = token_counts(captions)  # before clipping
         self._lengths = self.full_lengths
         if max_words is not None:
             self._lengths = np.minimum(self.full_lengths, max_words)
@@ -170,16 +154,17 @@ class CaptionReader:
             return min(bucket, self._captions.shape[1])
         return bucket
 
-    def captions(self, rows: np.ndarray, words: int) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens [B, words, ...] and lengths [B] of captions, padded to `words` words."""
+    def captions(self, rows: np.ndarray, words: int) -> Batch:
+        """Read captions, padded to `words` words; the batch has no images."""
         lengths = self._lengths[rows]
         if isinstance(self._captions, RegionFeatures):
             vectors = self._captions.rows(rows)[:, :words]
-            return vectors * (np.arange(words) < lengths[:, None])[..., None], lengths
+            tokens = vectors * (np.arange(words) < lengths[:, None])[..., None]
+            return Batch(tokens=tokens, lengths=lengths)
         tokens = np.zeros((len(rows), words), np.int32)
         for line, row, length in zip(tokens, rows, lengths, strict=True):
             line[:length] = self._captions[row][:length]
-        return tokens, lengths
+        return Batch(tokens=tokens, lengths=lengths)
 
 
 class BatchReader(CaptionReader):
@@ -197,7 +182,7 @@ class BatchReader(CaptionReader):
 
     def __init__(
         self,
-        dataset: PairDataset,
+        dataset: TrainPairs,
         buckets: Sequence[int],
         max_words: int | None,
         share: Share = WHOLE_BATCH,
@@ -223,13 +208,10 @@ class BatchReader(CaptionReader):
         older = np.asarray(older_images, np.int32)
         stored = np.concatenate([self.dataset.stored_image[image_rows].astype(np.int32), older])
         stored, image_rows, caption_rows = map(self._share.take, (stored, image_rows, caption_rows))
-        tokens, lengths = self.captions(caption_rows, words)
         images = self.dataset.images
-        return Batch(
+        return self.captions(caption_rows, words)._replace(
             images=images.rows(stored),
             regions=images.region_counts(stored),
-            tokens=tokens,
-            lengths=lengths,
             pair_index=np.where(image_rows == caption_rows, caption_rows, -1).astype(np.int32),
             image_index=stored,
         )

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
+from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import DataError, Problems
 
 MAX_CHARACTERS = 10_000  # about 2000 words
@@ -17,7 +18,7 @@ class CaptionFile(NamedTuple):
 
 def caption_files(path: Path, split: str) -> list[Path]:
     """List the caption files (`.txt`, `.tsv`) of a split that exist in the directory `path`."""
-    candidates = [path / f"{split}_caps{suffix}" for suffix in (".txt", ".tsv")]
+    candidates = [split_file(path, split, content) for content in ("texts", "named_texts")]
     return [file for file in candidates if file.is_file()]
 
 

@@ -1,33 +1,11 @@
 """Names of the images and captions of a split in the user's own data, if the files have them."""
 
 from pathlib import Path
-from typing import Any
 
-from l2rm_jax.data.pairs import PairDataset
-from l2rm_jax.data.pixels import Pixels
-from l2rm_jax.data.stored import read_images
+from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import DataError
 
 _BOM = b"\xef\xbb\xbf"
-
-
-def read_ids(data_config: Any, pairs: PairDataset) -> tuple[list[str] | None, list[str] | None]:
-    """Read the user's name of each image and each caption; None if the data have no names.
-
-    Args:
-      data_config: the `data` part of a config.
-      pairs: the pairs that it describes, or the pairs of its first images.
-
-    Raises:
-      DataError: as `read_image_ids`.
-    """
-    if not data_config.path:
-        return None, None
-    stored = read_images(data_config.path, pairs.split, isinstance(pairs.images, Pixels))
-    images = len(stored) // pairs.images.stride
-    image_ids = read_image_ids(data_config.path, pairs.split, images)
-    captions = read_caption_ids(data_config.path, pairs.split)
-    return image_ids and image_ids[: len(pairs.images)], captions and captions[: len(pairs)]
 
 
 def read_image_ids(path: str | Path, split: str, images: int) -> list[str] | None:
@@ -41,7 +19,7 @@ def read_image_ids(path: str | Path, split: str, images: int) -> list[str] | Non
     Raises:
       DataError: the file is not UTF-8, or has another number of lines.
     """
-    file = Path(path) / f"{split}_ids.txt"
+    file = split_file(path, split, "ids")
     if not file.is_file():
         return None
     ids = _lines(file)
@@ -57,7 +35,7 @@ def read_caption_ids(path: str | Path, split: str) -> list[str] | None:
 
     `captions.parse_captions` has checked the lines.
     """
-    file = Path(path) / f"{split}_caps.tsv"
+    file = split_file(path, split, "named_texts")
     return [line.partition("\t")[0] for line in _lines(file)] if file.is_file() else None
 
 

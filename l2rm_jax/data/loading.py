@@ -1,8 +1,8 @@
 """Read the data of a run: three splits, a vocabulary and a mismatch, checked against each other."""
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +12,25 @@ from jaxtyping import Int
 from l2rm_jax.bases import Bases
 from l2rm_jax.data import filters, mismatch
 from l2rm_jax.data.files import replace_array
+from l2rm_jax.data.layouts import check_caption_kinds, check_feature_shapes, open_split
+from l2rm_jax.data.layouts.precomp import read_files
 from l2rm_jax.data.mismatch import INDEX_FILE, Mismatch, check_mismatch, run_mismatch
-from l2rm_jax.data.pairs import Data, PairDataset, Tokens
+from l2rm_jax.data.pairs import Pairs, Tokens
 from l2rm_jax.data.pieces import Pieces
 from l2rm_jax.data.pretrained import Encoders
 from l2rm_jax.data.record import read_record
-from l2rm_jax.data.stored import (
-    StoredSplit,
-    check_caption_kinds,
-    check_feature_shapes,
-    open_split,
-    read_files,
+from l2rm_jax.data.run_words import (
+    VOCABULARY_FILE,
+    WORD_VECTORS_FILE,
+    check_no_words,
+    run_word_vectors,
+    split_tokens,
+    word_tools,
 )
-from l2rm_jax.data.text import SentenceSplitter, Vocabulary, load_sentence_splitter, tokenize
-from l2rm_jax.data.word_vectors import read_word_vectors
+from l2rm_jax.data.text import SentenceSplitter, Vocabulary
+from l2rm_jax.data.train_pairs import Data, TrainPairs
 from l2rm_jax.errors import ConfigError, DataError, Problems
 
-VOCABULARY_FILE = "vocabulary.json"
-WORD_VECTORS_FILE = "word_vectors.npy"
 # Directories of a run's copies of its pretrained weights; the second holds a separate image model.
 PRETRAINED, PRETRAINED_IMAGES = "pretrained", "pretrained_images"
 
@@ -39,7 +40,7 @@ def read_split(
     split: str,
     vocabulary: Vocabulary,
     split_sentences: SentenceSplitter | None = None,
-) -> PairDataset:
+) -> TrainPairs:
     """Read one split, `{split}_ims.npy` and `{split}_caps.txt` or `.tsv`, with captions as words.
 
     Args:
@@ -52,7 +53,7 @@ def read_split(
       DataError: a file is missing or invalid; lists every problem with its file and line or row.
     """
     stored = read_files(path, split, in_words=True)
-    tokens = [vocabulary.encode(caption, split_sentences) for caption in stored.captions]
+    tokens = [vocabulary.encode(caption, split_sentences) for caption in stored.texts]
     return _matched_pairs(stored, tokens)
 
 
@@ -84,12 +85,41 @@ def load_data(
     workdir = None if workdir is None else Path(workdir)
     problems = Problems()
     attempt = problems.attempt
-    pieces = None if pretrained is None else pretrained.pieces
-    bases = Bases() if pretrained is None else pretrained.bases
-    kinds = {"in_words": pieces is not None, "in_pixels": bases.image is not None}
+    kinds = {} if pretrained is None else pretrained.inputs
     stored = [
         attempt(open_split, data_config, split, **kinds) for split in split_names(data_config)
     ]
+    return _data_of(problems, stored, data_config, mismatch_config, workdir, pretrained)
+
+
+def data_of_pairs(
+    splits: Sequence[Pairs], data_config: Any, mismatch_config: Any, workdir: Path
+) -> Data:
+    """Make the data of a run of pairs in memory.
+
+    Args:
+      splits: the training, validation and test pairs, whose images are features, and whose captions
+        are texts or features. Captions of one image are adjacent, and each image has one.
+      data_config, mismatch_config, workdir: as in `load_data`.
+
+    Raises:
+      DataError, ConfigError: as `load_data`.
+    """
+    return _data_of(Problems(), [*splits], data_config, mismatch_config, workdir, None)
+
+
+def _data_of(
+    problems: Problems,
+    stored: list[Pairs | None],
+    data_config: Any,
+    mismatch_config: Any,
+    workdir: Path | None,
+    pretrained: Encoders | None,
+) -> Data:
+    """Check three splits against each other and the config; None is one that cannot be read."""
+    attempt = problems.attempt
+    pieces = None if pretrained is None else pretrained.pieces
+    bases = Bases() if pretrained is None else pretrained.bases
     for split in stored:
         attempt(_check_pictures, split, bases=bases, path=data_config.path)
     if stored[0]:  # the other splits are compared with the first
@@ -104,12 +134,12 @@ def load_data(
     attempt(_check_filter, data_config)
     mismatched = attempt(run_mismatch, mismatch_config, stored[0], workdir=workdir)
     kept = attempt(_kept_pairs, mismatched, stored[0], config=data_config)
-    in_words = not any(split and split.vectors is not None for split in stored)
-    vocabulary, split_sentences = _word_tools(problems, data_config, pieces, in_words, workdir)
+    in_words = not any(split and split.captions is not None for split in stored)
+    vocabulary, split_sentences = word_tools(problems, data_config, pieces, in_words, workdir)
     if pieces is not None:
-        attempt(_check_no_words, data_config, workdir=workdir)
+        attempt(check_no_words, data_config, workdir=workdir)
     problems.raise_all()
-    tokens, vocabulary = _tokens(stored, vocabulary, split_sentences, data_config.min_count)
+    tokens, vocabulary = split_tokens(stored, vocabulary, split_sentences, data_config.min_count)
     train, dev, test = map(_matched_pairs, stored, tokens)
     # All of dev is tokenized, because all of it counts for the vocabulary.
     train, dev = train.with_mismatch(mismatched), dev.head(len(short_dev.images))
@@ -117,7 +147,7 @@ def load_data(
         fields = filters.result_fields(data_config, train.matched, kept)
         mismatched = replace(mismatched, filtered=fields)
         train = train.take(kept)
-    vectors = _word_vectors(data_config.word_vectors, vocabulary, workdir)
+    vectors = run_word_vectors(data_config.word_vectors, vocabulary, workdir)
     return Data(train, dev, test, vocabulary, mismatched, vectors, pretrained)
 
 
@@ -127,7 +157,7 @@ def load_train(
     *,
     workdir: str | Path | None,
     pretrained: Encoders | None = None,
-) -> tuple[PairDataset, Vocabulary | Pieces]:
+) -> tuple[TrainPairs, Vocabulary | Pieces]:
     """Read all training pairs of a run, with its mismatch; neither dev nor test need exist.
 
     No filter drops pairs. The vocabulary is built from train and dev, as in a run; if dev cannot be
@@ -143,40 +173,20 @@ def load_train(
     problems = Problems()
     attempt = problems.attempt
     pieces = None if pretrained is None else pretrained.pieces
-    in_pixels = pretrained is not None and pretrained.bases.image is not None
-    kinds = {"in_words": pieces is not None, "in_pixels": in_pixels}
+    kinds = {} if pretrained is None else pretrained.inputs
     stored = attempt(open_split, data_config, "train", **kinds)
-    in_words = stored is None or stored.vectors is None
+    in_words = stored is None or stored.captions is None
     stored = attempt(_first_images, stored, data_config.train_images, field="data.train_images")
     attempt(check_mismatch, mismatch_config)
     mismatched = attempt(run_mismatch, mismatch_config, stored, workdir=workdir)
-    vocabulary, split_sentences = _word_tools(problems, data_config, pieces, in_words, workdir)
+    vocabulary, split_sentences = word_tools(problems, data_config, pieces, in_words, workdir)
     problems.raise_all()
     splits = [stored]
     if vocabulary is None:
         with contextlib.suppress(DataError):  # only a run needs dev
             splits.append(open_split(data_config, split_names(data_config)[1]))
-    tokens, vocabulary = _tokens(splits, vocabulary, split_sentences, data_config.min_count)
+    tokens, vocabulary = split_tokens(splits, vocabulary, split_sentences, data_config.min_count)
     return _matched_pairs(stored, tokens[0]).with_mismatch(mismatched), vocabulary
-
-
-def _tokens(
-    splits: list[StoredSplit],
-    vocabulary: Vocabulary | Pieces | None,
-    split_sentences: SentenceSplitter | None,
-    min_count: int,
-) -> tuple[list[Tokens], Vocabulary | Pieces]:
-    """Tokens of each split, and the vocabulary, built from the first two splits if it is None."""
-    if isinstance(vocabulary, Pieces):
-        return [
-            vocabulary.encode_all(split.captions, f"captions of {split.split}") for split in splits
-        ], vocabulary
-    if vocabulary is not None and not len(vocabulary):
-        return [split.vectors for split in splits], vocabulary
-    # Tokenizing is slow on large data, so it is done once, after all other checks.
-    words = [[tokenize(caption, split_sentences) for caption in each.captions] for each in splits]
-    vocabulary = vocabulary or Vocabulary.from_words(chain(*words[:2]), min_count)
-    return [[vocabulary.encode_words(line) for line in lines] for lines in words], vocabulary
 
 
 def split_names(data_config: Any) -> tuple[str, str, str]:
@@ -184,34 +194,32 @@ def split_names(data_config: Any) -> tuple[str, str, str]:
     return "train", "dev", data_config.test_split
 
 
-def open_pairs(data_config: Any, split: str, in_pixels: bool = False) -> PairDataset:
+def open_untokenized(data_config: Any, split: str, in_pixels: bool = False) -> TrainPairs:
     """Open the images (or the pictures) and captions of one split, without tokens.
 
     Raises:
-      DataError, ConfigError: as `stored.open_split`.
+      DataError, ConfigError: as `layouts.open_split`.
     """
-    return _matched_pairs(open_split(data_config, split, in_pixels=in_pixels), tokens=[])
+    return _matched_pairs(open_split(data_config, split, in_pixels=in_pixels), tokens=None)
 
 
-def open_vector_pairs(data_config: Any, split: str) -> PairDataset:
+def open_vector_pairs(data_config: Any, split: str) -> TrainPairs:
     """Open the images of one split, and its captions as vectors.
 
     Raises:
       DataError: the captions are words, or a file is invalid.
-      ConfigError: as `stored.open_split`.
+      ConfigError: as `layouts.open_split`.
     """
     stored = open_split(data_config, split)
-    if stored.vectors is None:
+    if stored.captions is None:
         raise DataError(
             f"{data_config.path}: found words as captions of {split}, expected vectors in the "
             f"space of the images ({split}_caps.npy)"
         )
-    return _matched_pairs(stored, stored.vectors)
+    return _matched_pairs(stored, stored.captions)
 
 
-def open_train_pairs(
-    data_config: Any, mismatch_config: Any, in_pixels: bool = False
-) -> PairDataset:
+def open_train_pairs(data_config: Any, mismatch_config: Any, in_pixels: bool = False) -> TrainPairs:
     """Open the training pairs that a run would use: from the first images, and filtered.
 
     It is used to check sizes after `load_data` has failed. If the number of images or the filter is
@@ -228,7 +236,7 @@ def open_train_pairs(
     )
     mismatched = attempt(run_mismatch, mismatch_config, stored, workdir=None)
     kept = attempt(_kept_pairs, mismatched, stored, config=data_config)
-    train = _matched_pairs(stored, tokens=stored.captions)  # only the number of tokens matters
+    train = _matched_pairs(stored, stored.labels)  # only the number of tokens matters
     return train if kept is None else train.take(kept)
 
 
@@ -250,29 +258,12 @@ def save_vocabulary_and_index(data: Data, workdir: str | Path) -> None:
         mismatch.write(data.mismatch, index)
 
 
-def _word_vectors(path: str, vocabulary: Vocabulary, workdir: Path | None) -> np.ndarray | None:
-    """Read the word vectors from the run's copy or else from the file; None without a file.
-
-    Raises:
-      ConfigError: the captions are vectors.
-      DataError: as `read_word_vectors`.
-    """
-    if not path:
-        return None
-    if not len(vocabulary):
-        raise ConfigError("data.word_vectors cannot be combined with captions that are vectors")
-    if workdir is not None and (workdir / WORD_VECTORS_FILE).exists():
-        return np.load(workdir / WORD_VECTORS_FILE, allow_pickle=False)
-    return read_word_vectors(path, vocabulary)
-
-
-def _matched_pairs(stored: StoredSplit, tokens: Tokens) -> PairDataset:
+def _matched_pairs(stored: Pairs, tokens: Tokens | None) -> TrainPairs:
     """Pair each caption with the image that it was written for."""
-    own = stored.caption_image
-    return PairDataset(stored.split, stored.images, stored.captions, tokens, own, own)
+    return TrainPairs(replace(stored, captions=tokens), stored.image_of)
 
 
-def _first_images(split: StoredSplit, images: int, field: str) -> StoredSplit:
+def _first_images(split: Pairs, images: int, field: str) -> Pairs:
     """Return the first `images` images of a split; 0 means all."""
     if not 0 <= images <= len(split.images):
         raise ConfigError(
@@ -282,51 +273,7 @@ def _first_images(split: StoredSplit, images: int, field: str) -> StoredSplit:
     return split.head(images) if images else split
 
 
-def _word_tools(
-    problems: Problems,
-    data_config: Any,
-    pieces: Pieces | None,
-    in_words: bool,
-    workdir: Path | None,
-) -> tuple[Vocabulary | Pieces | None, SentenceSplitter | None]:
-    """Vocabulary, None if it must still be built, and sentence splitter, if configured."""
-    if pieces is not None:
-        return pieces, None
-    vocabulary = problems.attempt(
-        _known_vocabulary if in_words else _empty_vocabulary,
-        data_config.vocabulary,
-        workdir=workdir,
-    )
-    needs_splitter = data_config.split_sentences and in_words
-    return vocabulary, problems.attempt(load_sentence_splitter) if needs_splitter else None
-
-
-def _known_vocabulary(file: str, workdir: Path | None) -> Vocabulary | None:
-    """Read the vocabulary of the work directory or of `file`; None if one must be built."""
-    own_file = None if workdir is None else workdir / VOCABULARY_FILE
-    own = Vocabulary.read(own_file) if own_file and own_file.exists() else None
-    given = Vocabulary.read(file) if file else None
-    if own and given and own != given:
-        raise DataError(
-            f"{own_file}: found this run's vocabulary of {len(own)} words, expected the vocabulary "
-            f"in {file} ({len(given)} words); use another workdir"
-        )
-    return own or given
-
-
-def _empty_vocabulary(file: str, workdir: Path | None) -> Vocabulary:
-    """Return an empty vocabulary for captions that are vectors; check that none is configured."""
-    if file:
-        raise ConfigError("data.vocabulary cannot be combined with captions that are vectors")
-    if workdir is not None and (workdir / VOCABULARY_FILE).exists():
-        raise DataError(
-            f"{workdir / VOCABULARY_FILE}: found caption vectors ({{split}}_caps.npy), expected "
-            "words, as in this run so far; use another workdir or move the vectors away"
-        )
-    return Vocabulary({})
-
-
-def _check_pictures(stored: StoredSplit, bases: Bases, path: str) -> None:
+def _check_pictures(stored: Pairs, bases: Bases, path: str) -> None:
     """Check that pictures have the size and form that the vision transformer takes."""
     if bases.image is None:
         return
@@ -345,24 +292,6 @@ def _check_pictures(stored: StoredSplit, bases: Bases, path: str) -> None:
     )
 
 
-def _check_no_words(config: Any, workdir: Path | None) -> None:
-    """Check that no vocabulary is configured, as a pretrained tokenizer reads the captions."""
-    unset = {"vocabulary": "", "min_count": 4, "split_sentences": False}
-    wrong = [
-        f"data.{name}: found {config[name]!r}, expected {value!r}, because a pretrained text "
-        "encoder has its own tokenizer"
-        for name, value in unset.items()
-        if config[name] != value
-    ]
-    if wrong:
-        raise ConfigError(*wrong)
-    if workdir is not None and (workdir / VOCABULARY_FILE).exists():
-        raise DataError(
-            f"{workdir / VOCABULARY_FILE}: found a vocabulary, expected none with a pretrained "
-            "text encoder; use another workdir"
-        )
-
-
 def _check_filter(config: Any) -> None:
     """Check the filter settings as far as possible without the training pairs."""
     filters.check_settings(config)
@@ -370,5 +299,5 @@ def _check_filter(config: Any) -> None:
         filters.open_scores(config.filter_scores)
 
 
-def _kept_pairs(mismatched: Mismatch, train: StoredSplit, config: Any) -> Int[np.ndarray, " kept"]:
-    return filters.kept_pairs(config, mismatched.stored_image == train.caption_image)
+def _kept_pairs(mismatched: Mismatch, train: Pairs, config: Any) -> Int[np.ndarray, " kept"]:
+    return filters.kept_pairs(config, mismatched.stored_image == train.image_of)

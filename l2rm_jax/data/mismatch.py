@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Bool, Int, Integer
 
 from l2rm_jax.data.files import check_entries, check_form, open_array, replace_array
-from l2rm_jax.data.stored import StoredSplit
+from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.errors import ConfigError, DataError
 
 SEMI_PAIRED = "semi_paired"
@@ -256,9 +256,9 @@ def check_mismatch(config: Any) -> None:
         open_index(config.file)
 
 
-def run_mismatch(config: Any, train: StoredSplit, workdir: Path | None) -> Mismatch:
+def run_mismatch(config: Any, train: Pairs, workdir: Path | None) -> Mismatch:
     """Make the mismatch of the config; it must equal the mismatch in `workdir`, if any."""
-    pairs = train.caption_image, len(train.images)
+    pairs = train.image_of, len(train.images)
     if config.paired_file:
         asked = read_known(config.paired_file, *pairs)
     elif config.file:

@@ -152,6 +152,11 @@ class Encoders:
         """The tokenizer; None without a text transformer."""
         return next(filter(None, (each.pieces for each in self.directories.values())), None)
 
+    @property
+    def inputs(self) -> dict[str, bool]:
+        """Whether the encoders read texts instead of vectors, and pictures instead of features."""
+        return {"in_words": self.pieces is not None, "in_pixels": self.bases.image is not None}
+
     def parameters(self) -> dict[str, Any]:
         """The weights of all directories, as `Pretrained.parameters`."""
         return {

@@ -157,7 +157,7 @@ def metadata_files(directory: Path) -> list[Path]:
     return list(_numbered(directory, METADATA, "parquet").values())
 
 
-def read_columns(files: Sequence[Path], *, with_captions: bool = True) -> dict[str, list[Any]]:
+def read_metadata(files: Sequence[Path], *, with_captions: bool = True) -> dict[str, list[Any]]:
     """Read caption, name and digest of each row, as far as the metadata has these columns.
 
     Args:
@@ -234,9 +234,9 @@ def images_of_rows(
     names = list(map(str, columns[name] if name else range(count)))
     number: dict[str, int] = {}
     keys = (key or name for key, name in zip(columns.get(DIGEST, names), names, strict=True))
-    pair_image = np.array([number.setdefault(key, len(number)) for key in keys])
-    first = np.unique(pair_image, return_index=True)[1]
-    return [names[row] for row in first], pair_image, first
+    image_of = np.array([number.setdefault(key, len(number)) for key in keys])
+    first = np.unique(image_of, return_index=True)[1]
+    return [names[row] for row in first], image_of, first
 
 
 def _check_length(caption: Shard, image: Shard) -> None:

@@ -10,12 +10,12 @@ from l2rm_jax.data.batches import (
     BUCKETS,
     MAX_WORDS,
     WHOLE_BATCH,
-    Batch,
     BatchReader,
     read_ahead,
     stream_seed,
 )
-from l2rm_jax.data.pairs import PairDataset
+from l2rm_jax.data.train_pairs import TrainPairs
+from l2rm_jax.devices.batch import Batch
 from l2rm_jax.devices.hosts import Share
 from l2rm_jax.errors import ConfigError, DataError
 
@@ -57,7 +57,7 @@ class TrainStream:
 
     def __init__(
         self,
-        dataset: PairDataset,
+        dataset: TrainPairs,
         streams: Mapping[str, Int[np.ndarray, " n"]],
         *,
         batch_size: int,
@@ -200,7 +200,7 @@ class _ShuffledBatches:
         return rows[start - first * self._pass_length :][: self._batch_size]
 
 
-def check_batch_size(dataset: PairDataset, batch_size: int) -> None:
+def check_batch_size(dataset: TrainPairs, batch_size: int) -> None:
     """Raise `DataError` if there are fewer pairs than a batch."""
     if len(dataset) < batch_size:
         raise DataError(
@@ -210,7 +210,7 @@ def check_batch_size(dataset: PairDataset, batch_size: int) -> None:
         )
 
 
-def check_queue_length(dataset: PairDataset, queue_length: int, batch_size: int) -> None:
+def check_queue_length(dataset: TrainPairs, queue_length: int, batch_size: int) -> None:
     """Raise `ConfigError` if a queue is not a multiple of the batch, or too long for the data."""
     most = (-(-len(dataset) // batch_size) + 1) * batch_size
     if not 0 <= queue_length <= most or queue_length % batch_size:
@@ -220,9 +220,7 @@ def check_queue_length(dataset: PairDataset, queue_length: int, batch_size: int)
         )
 
 
-def _check_streams(
-    dataset: PairDataset, streams: Mapping[str, np.ndarray], batch_size: int
-) -> None:
+def _check_streams(dataset: TrainPairs, streams: Mapping[str, np.ndarray], batch_size: int) -> None:
     check_batch_size(dataset, batch_size)
     if not streams:
         raise DataError(f"{dataset.split}: found no stream of pairs, expected at least one")

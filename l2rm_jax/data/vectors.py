@@ -1,12 +1,16 @@
 """Vectors of the images and captions of a data set, fitted without looking at its pairs."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float32, Int
 
+from l2rm_jax.data.contents import rows_of_texts
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.pairs import PairDataset
+from l2rm_jax.data.pairs import Pairs
+from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.errors import DataError
 from l2rm_jax.linear.rows import Rows
 from l2rm_jax.linear.set_features import Pooling, set_rows
 from l2rm_jax.linear.word_features import WordWeights, word_rows
@@ -35,32 +39,50 @@ class Fitted(NamedTuple):
     rows: Rows
 
 
-def image_vectors(dataset: PairDataset) -> Fitted:
+def image_vectors(pairs: Pairs) -> Fitted:
     """Return one vector per image: its single vector, or its pooled regions (see `set_features`).
 
     Raises:
-      DataError: a feature is not finite; for single vectors only when they are read.
+      DataError: a feature is not finite, for single vectors only when they are read; or the images
+        are pictures.
     """
-    if dataset.judged_images is not None:
-        return _vectors(dataset.judged_images)
-    return _vectors(dataset.images)
+    return _vectors(pairs.images)
 
 
-def caption_vectors(dataset: PairDataset) -> Fitted:
+def caption_vectors(pairs: Pairs) -> Fitted:
     """Return one vector per caption: its single vector, pooled vectors, or weighted word counts.
 
     Raises:
       DataError: as `image_vectors`.
     """
-    if dataset.judged_captions is not None:
-        return _vectors(dataset.judged_captions)
-    if isinstance(dataset.tokens, RegionFeatures):
-        return _vectors(dataset.tokens)
-    fit, rows = word_rows(dataset.tokens)
-    return Fitted(fit, rows)
+    if pairs.captions is None:
+        return Fitted(None, rows_of_texts(pairs.texts))
+    if isinstance(pairs.captions, list):
+        return Fitted(*word_rows(pairs.captions))
+    return _vectors(pairs.captions)
 
 
-def _vectors(features: RegionFeatures) -> Fitted:
+def as_rows(pairs: Pairs) -> Pairs:
+    """Return the pairs with one vector per image and per caption, as judging takes them.
+
+    Captions that are vectors and have texts get the vectors of their words as a second embedding.
+
+    Raises:
+      DataError: as `image_vectors`.
+    """
+    are_words = pairs.captions is None or isinstance(pairs.captions, list)
+    words = pairs.words
+    if words is None and not are_words and pairs.texts is not None:
+        words = rows_of_texts(pairs.texts)
+    captions = caption_vectors(pairs).rows
+    return replace(pairs, images=image_vectors(pairs).rows, captions=captions, words=words)
+
+
+def _vectors(features: RegionFeatures | Pixels | Rows) -> Fitted:
+    if isinstance(features, Pixels):
+        raise DataError(f"{features.name}: found pictures, expected vectors or features")
+    if not isinstance(features, RegionFeatures):
+        return Fitted(None, features)
     if features.shape[1] == 1:
         return Fitted(None, VectorRows(features))
     fit, rows = set_rows(lambda k: (features.rows(k), features.region_counts(k)), len(features))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from l2rm_jax.data.pieces import Pieces
-from l2rm_jax.data.text import UNKNOWN, Vocabulary
+from l2rm_jax.data.text import UNKNOWN, Vocabulary, tokenize
 
 EXAMPLES = 3
 _MOST = 0.5  # share of unknown words, or of captions of one word, from which on there is a warning
@@ -64,6 +64,14 @@ def report_words(
             "expected sentences with words separated by spaces"
         )
     return WordReport(examples, warnings)
+
+
+def report_texts(texts: Sequence[str]) -> WordReport:
+    """Describe texts that are judged by the counts of their words."""
+    words = [tokenize(text) for text in texts]
+    vocabulary = Vocabulary.from_words(words)
+    tokens = [vocabulary.encode_words(line) for line in words]
+    return report_words("captions", texts, tokens, vocabulary)
 
 
 def _shortened(text: str) -> str:

@@ -1,5 +1,6 @@
 """Devices, hosts, compiled programs and process memory; other packages use only this interface.
 
+- `batch`: the arrays of a batch of pairs;
 - `parallel`: maps functions over the devices, and sets the precision of matrix products;
 - `hosts`: joins processes into one program;
 - `programs`: compiles functions and caches the result;

@@ -13,7 +13,8 @@ from jaxtyping import Float, Int
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data import batches
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.pairs import PairDataset, Tokens
+from l2rm_jax.data.pairs import Tokens
+from l2rm_jax.data.train_pairs import TrainPairs
 from l2rm_jax.devices.parallel import AXIS, Replicas, global_rows
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.models.encoders import ImageCode, TextCode
@@ -50,12 +51,12 @@ class Scorer:
         self.metric = model.metric
         self._replicas = replicas
         self._batch_size = batch_size
-        self._encode_images = replicas.map_local(self._apply("encode_images"), (0, 0, 0))
+        self._encode_images = replicas.map_local(self._apply("encode_images"), (0, 0))
         # Each device encodes all captions of a batch: cheaper than sending the codes to it.
-        self._encode_captions = replicas.map_local(self._apply("encode_captions"), (0, None, None))
+        self._encode_captions = replicas.map_local(self._apply("encode_captions"), (0, None))
         self._score = replicas.map_local(self._apply("similarity"), (0, 0, 0))
-        self._embed_images = replicas.map_local(self._apply("embed_images"), (0, 0, 0))
-        self._embed_captions = replicas.map_local(self._apply("embed_captions"), (0, 0, 0))
+        self._embed_images = replicas.map_local(self._apply("embed_images"), (0, 0))
+        self._embed_captions = replicas.map_local(self._apply("embed_captions"), (0, 0))
         self._gather = replicas.map_local(_gather, (0,))
         self._score_pairs = replicas.map_local(self._score_rows, (0, 0, 0, 0, 0))
 
@@ -65,7 +66,7 @@ class Scorer:
 
         return apply
 
-    def similarities(self, variables: Any, dataset: PairDataset) -> Float[np.ndarray, "I M"]:
+    def similarities(self, variables: Any, dataset: TrainPairs) -> Float[np.ndarray, "I M"]:
         """Similarity of every image with every caption.
 
         Args:
@@ -114,7 +115,7 @@ class Scorer:
         return sims
 
     def embeddings(
-        self, variables: Any, dataset: PairDataset
+        self, variables: Any, dataset: TrainPairs
     ) -> tuple[Float[np.ndarray, "I D"], Float[np.ndarray, "M D"]]:
         """Vectors of all images and of all captions; a similarity is the dot product of two.
 
@@ -130,7 +131,7 @@ class Scorer:
         return self._vectors(variables, dataset)
 
     def _vectors(
-        self, variables: Any, dataset: PairDataset
+        self, variables: Any, dataset: TrainPairs
     ) -> tuple[Float[np.ndarray, "I D"], Float[np.ndarray, "M D"]]:
         """Vectors of all images and of all captions, of a head with a `metric`."""
         own = self._replicas.host_rows(len(dataset.images))
@@ -152,8 +153,8 @@ class Scorer:
         """
         replicas, parts = self._replicas, []
         size = self._images_at_once(len(images))
-        for *inputs, valid in batches.image_batches(images, size):
-            vectors = self._embed_images(variables, *replicas.shard(tuple(inputs)))
+        for batch, valid in batches.image_batches(images, size):
+            vectors = self._embed_images(variables, replicas.shard(batch))
             parts.append(np.reshape(vectors, (-1, vectors.shape[-1]))[:valid])
             done(valid)
         return np.concatenate(parts)
@@ -165,8 +166,8 @@ class Scorer:
         replicas, texts = self._replicas, np.empty((0, 0), np.float32)
         devices, count = replicas.local_count, len(captions)
         size = -(-self._captions_at_once(count) // devices) * devices
-        for *inputs, rows, valid in batches.caption_batches(captions, size):
-            vectors = self._embed_captions(variables, *replicas.shard(tuple(inputs)))
+        for batch, rows, valid in batches.caption_batches(captions, size):
+            vectors = self._embed_captions(variables, replicas.shard(batch))
             if not len(texts):
                 texts = np.empty((count, vectors.shape[-1]), np.float32)
             texts[rows[:valid]] = np.reshape(vectors, (-1, vectors.shape[-1]))[:valid]
@@ -176,7 +177,7 @@ class Scorer:
     def pair_similarities(
         self,
         variables: Any,
-        dataset: PairDataset,
+        dataset: TrainPairs,
         images: Int[np.ndarray, " P"],
         captions: Int[np.ndarray, " P"],
     ) -> Float[np.ndarray, " P"]:
@@ -275,16 +276,16 @@ class Scorer:
         Each device holds the codes of its own images. The last tile is padded with zero images.
         """
         size = self._images_at_once(len(rows))
-        for features, regions, _ in batches.image_batches(images, size, rows):
-            yield self._encode_images(variables, *self._replicas.shard((features, regions)))
+        for batch, _ in batches.image_batches(images, size, rows):
+            yield self._encode_images(variables, self._replicas.shard(batch))
 
     def _caption_blocks(
         self, variables: Any, captions: Tokens
     ) -> Iterator[tuple[Int[np.ndarray, " valid"], TextCode]]:
         """Encode captions block by block: the rows that count, and codes, whole on each device."""
         size = self._captions_at_once(len(captions))
-        for tokens, lengths, rows, valid in batches.caption_batches(captions, size):
-            yield rows[:valid], self._encode_captions(variables, tokens, lengths)
+        for batch, rows, valid in batches.caption_batches(captions, size):
+            yield rows[:valid], self._encode_captions(variables, batch)
 
 
 def next_power(count: int) -> int:

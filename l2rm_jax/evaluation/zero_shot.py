@@ -4,13 +4,13 @@ import numpy as np
 from jaxtyping import Float
 
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.pairs import PairDataset
+from l2rm_jax.data.train_pairs import TrainPairs
 from l2rm_jax.errors import DataError
 
 _BLOCK = 1024  # images or captions read at once
 
 
-def cosines(pairs: PairDataset) -> Float[np.ndarray, "I M"]:
+def cosines(pairs: TrainPairs) -> Float[np.ndarray, "I M"]:
     """Cosine of every image with every caption; several vectors are averaged first.
 
     Args:

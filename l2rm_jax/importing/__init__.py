@@ -2,8 +2,8 @@
 
 * `command` holds the modes of the command line, `request` the flags of an import, and `importer`
   the import itself; `sharded_import` writes one shard per file of the source instead.
-* `resolve` reads a source up to pairs, with `columns`, `pairs` and `rejected`; `from_embeddings`
-  does so for vectors in shards.
+* `resolve` reads a source up to pairs, with `columns`, `table_pairs` and `rejected`;
+  `further_columns` keeps the other columns; `from_embeddings` reads the pairs of vectors in shards.
 * `sources` opens a source of any kind: `csv_rows` and `delimited` read tables of text, `json_rows`
   JSON, `samples` archives and directories of files; `text_io` handles encodings, `column_names`
   lists usual names.

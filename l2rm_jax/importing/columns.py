@@ -32,12 +32,14 @@ class Columns(NamedTuple):
       split: column with the name of the split; None if there is none.
       folder: column with the folder that the names in `image` are in, as in Karpathy's file of
         COCO; None if they are complete.
+      further: other columns, which are kept beside the captions.
     """
 
     image: tuple[str, ...]
     captions: tuple[str, ...]
     split: str | None
     folder: str | None = None
+    further: tuple[str, ...] = ()
 
     def describe(self) -> str:
         """Describe the columns as a part of a line."""

@@ -9,12 +9,13 @@ import numpy as np
 
 from l2rm_jax.data.encoders.encoder import Encoder
 from l2rm_jax.data.files import replace_array
+from l2rm_jax.data.split_files import split_file
 from l2rm_jax.importing import chunks, vectors, writing
-from l2rm_jax.importing.pairs import Pairs, reject_pairs
 from l2rm_jax.importing.pictures import DIGEST_BYTES
 from l2rm_jax.importing.rejected import Rejected
 from l2rm_jax.importing.resolve import Plan
 from l2rm_jax.importing.splits import NONE, SPLITS
+from l2rm_jax.importing.table_pairs import TablePairs, reject_pairs
 
 
 class Images(NamedTuple):
@@ -68,7 +69,7 @@ def image_features(plan: Plan, encoder: Encoder | None, work: Path, rejected: Re
     return Images(digest, is_right, encoded.shards.blocks(), dict(sorted(done.items())))
 
 
-def finite_captions(array: vectors.Vectors, pairs: Pairs, rejected: Rejected) -> Pairs:
+def finite_captions(array: vectors.Vectors, pairs: TablePairs, rejected: Rejected) -> TablePairs:
     """The pairs whose caption vectors are finite; the others are rejected."""
     right = vectors.scan_vectors(array, "caption vectors", None)[pairs.caption]
     reject_pairs(rejected, pairs, ~right, "not finite: its caption vector")
@@ -76,7 +77,12 @@ def finite_captions(array: vectors.Vectors, pairs: Pairs, rejected: Rejected) ->
 
 
 def write_caption_vectors(
-    out: Path, work: Path, plan: Plan, encoder: Encoder | None, pairs: Pairs, layout: writing.Layout
+    out: Path,
+    work: Path,
+    plan: Plan,
+    encoder: Encoder | None,
+    pairs: TablePairs,
+    layout: writing.Layout,
 ) -> dict[str, Any]:
     """Write the captions' vectors, if there are any.
 
@@ -91,7 +97,7 @@ def write_caption_vectors(
     for number, own in enumerate(layout.pairs):
         split[pairs.caption[own]] = number
         row[pairs.caption[own]] = np.arange(len(own))
-    files = [out / f"{name}_caps.npy" for name in SPLITS]
+    files = [split_file(out, name, "vectors") for name in SPLITS]
     if plan.caption_vectors is not None:
         writing.write_rows(files, split, row, vectors.vector_blocks(plan.caption_vectors))
         return {"kind": "vectors"}

@@ -30,7 +30,8 @@ from l2rm_jax.data.files import (
 from l2rm_jax.data.ids import read_image_ids
 from l2rm_jax.data.parquet_vectors import open_parquet
 from l2rm_jax.data.record import DATASET_FILE, read_record, read_shards_record
-from l2rm_jax.data.shards import images_of_rows, metadata_files, read_columns
+from l2rm_jax.data.shards import images_of_rows, metadata_files, read_metadata
+from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import DataError, first_line
 from l2rm_jax.executors import LOCAL, Executor
 from l2rm_jax.importing.samples import divide_samples
@@ -178,13 +179,13 @@ def _samples_to_keep(
     of_shards, record = read_shards_record(data), read_record(data)
     kept = np.asarray(open_array(audit / KEPT))
     if of_shards:
-        columns = read_columns(metadata_files(data), with_captions=False)
+        columns = read_metadata(metadata_files(data), with_captions=False)
         ids, image, _ = images_of_rows(columns, len(next(iter(columns.values()))))
         _check_audit(audit, data, kept, ids, image)
         return _of_shards(data, kept)
     if record is None:
         raise DataError(f"{data}: no {DATASET_FILE}, expected {_EXPECTED}")
-    image = np.asarray(open_array(data / "train_pairs.npy"))
+    image = np.asarray(open_array(split_file(data, "train", "image_of")))
     ids = read_image_ids(data, "train", int(image[-1]) + 1)
     _check_audit(audit, data, kept, ids, image)
     rows = rows_of_splits(data)

@@ -28,12 +28,12 @@ from l2rm_jax.errors import DataError
 from l2rm_jax.importing.caption_cells import joined
 from l2rm_jax.importing.column_names import SPLIT_NAMES
 from l2rm_jax.importing.columns import Columns, find_columns, text_column
-from l2rm_jax.importing.pairs import Pairs, Runs, read_pairs
 from l2rm_jax.importing.pictures import DIGEST_BYTES, distinct_names
 from l2rm_jax.importing.rejected import Rejected
 from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.resolve import Plan
 from l2rm_jax.importing.sources import Part, Source
+from l2rm_jax.importing.table_pairs import Runs, TablePairs, read_pairs
 
 _ROW = "row of the shards"  # the column that names images where the metadata do not
 
@@ -123,7 +123,7 @@ def _digests(source: Source) -> pa.Array | None:
 
 def _pairs(
     source: Source, columns: Columns, keys: pa.Array, names: pa.Array, rejected: Rejected
-) -> Pairs:
+) -> TablePairs:
     """The pairs of rows with captions, each of which has the vector of its row.
 
     Raises:
@@ -146,7 +146,7 @@ def _pairs(
     return pairs._replace(caption=pairs.row - 1, caption_count=len(keys))
 
 
-def _pairs_without_text(keys: pa.Array, names: pa.Array) -> Pairs:
+def _pairs_without_text(keys: pa.Array, names: pa.Array) -> TablePairs:
     """The pairs of rows of which there are vectors alone.
 
     Raises:
@@ -158,4 +158,4 @@ def _pairs_without_text(keys: pa.Array, names: pa.Array) -> Pairs:
     image = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
     first, rows = np.unique(image, return_index=True)[1] + 1, np.arange(len(keys))
     own = distinct_names(names.take(pa.array(first - 1)).to_pylist(), first)
-    return Pairs(rows + 1, image, rows, None, own, first, None, len(rows), len(rows))
+    return TablePairs(rows + 1, image, rows, None, own, first, None, len(rows), len(rows))

@@ -24,15 +24,17 @@ from l2rm_jax.data.files import (
     replace_file,
 )
 from l2rm_jax.data.record import DATASET_FILE
+from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import DataError
 from l2rm_jax.importing import splits, writing
 from l2rm_jax.importing.features import finite_captions, image_features, write_caption_vectors
 from l2rm_jax.importing.from_embeddings import plan_of_shards
-from l2rm_jax.importing.pairs import Pairs, reject_pairs
+from l2rm_jax.importing.further_columns import write_columns
 from l2rm_jax.importing.rejected import Rejected
 from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.resolve import Plan, check_missing, find_missing, hash_pairs, read_plan
 from l2rm_jax.importing.splits import NONE, SPLITS
+from l2rm_jax.importing.table_pairs import TablePairs, reject_pairs
 from l2rm_jax.version import __version__
 
 _log = logging.getLogger(__name__)
@@ -158,12 +160,15 @@ def _write(
         _check_split_sizes(layout, request, how)
 
     in_pixels = bool(encoder) and (identity["encoder"].get("images") or {}).get("kind") == PIXELS
-    files = [out / f"{name}_{'pixels' if in_pixels else 'ims'}.npy" for name in SPLITS]
+    files = [split_file(out, name, "pixels" if in_pixels else "features") for name in SPLITS]
     writing.write_rows(files, layout.image_split, layout.image_row, images.blocks)
     captions = write_caption_vectors(out, work, plan, encoder, pairs, layout)
     with_captions = not plan.is_gallery
     with_rows = plan.source is not None
     writing.write_texts(out, pairs, layout, with_rows=with_rows, with_captions=with_captions)
+    if plan.columns:
+        rows_by_split = [pairs.row[own] for own in layout.pairs]
+        write_columns(out, plan.source, names=plan.columns.further, rows=rows_by_split)
     writing.write_digests(out, images.digest, layout)
     return {
         "l2rm_jax": __version__,
@@ -184,7 +189,10 @@ def _write(
             for name, count, own in zip(SPLITS, layout.image_counts, layout.pairs, strict=True)
         },
         "images": _describe_array(files),
-        "captions": {**captions, **_describe_array([out / f"{n}_caps.npy" for n in SPLITS])},
+        "captions": {
+            **captions,
+            **_describe_array([split_file(out, n, "vectors") for n in SPLITS]),
+        },
         "same_content": _count_copies(images.digest, layout),
         "rows": rows,
         "rejected": rejected.reasons(),
@@ -192,12 +200,12 @@ def _write(
         "files": {
             file.name: writing.hash_file(file)
             for file in sorted(out.iterdir())
-            if file.suffix in (".npy", ".txt")
+            if file.suffix in (".npy", ".txt", ".parquet")
         },
     }
 
 
-def _count_rows(plan: Plan, pairs: Pairs, rejected: Rejected) -> dict[str, int]:
+def _count_rows(plan: Plan, pairs: TablePairs, rejected: Rejected) -> dict[str, int]:
     """Rows and captions that were read, pairs to write, and rejections; they must add up.
 
     Raises:
@@ -226,10 +234,10 @@ def _has_files(plan: Plan) -> bool:
 def _split(
     request: Request,
     digest: np.ndarray,
-    pairs: Pairs,
+    pairs: TablePairs,
     rejected: Rejected,
     usual: tuple[float, ...],
-) -> tuple[np.ndarray, Pairs, dict[str, Any]]:
+) -> tuple[np.ndarray, TablePairs, dict[str, Any]]:
     """Split the images; return their splits, the remaining pairs and a record of the method.
 
     `usual` are the shares if neither a flag nor the source names a split.

@@ -24,9 +24,9 @@ from l2rm_jax.importing.column_names import (
     field_of,
 )
 from l2rm_jax.importing.columns import Columns, text_column
-from l2rm_jax.importing.pairs import Runs, row_numbers
 from l2rm_jax.importing.samples import Member
 from l2rm_jax.importing.sources import Part, Source
+from l2rm_jax.importing.table_pairs import Runs, row_numbers
 
 DIGEST_BYTES = 16
 _SEARCHED = 1000  # directories that are read to find a file

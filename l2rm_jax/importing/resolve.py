@@ -12,10 +12,11 @@ from l2rm_jax.data.shards import ShardRows
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.importing import pictures as photographs
 from l2rm_jax.importing.columns import Columns, find_columns
-from l2rm_jax.importing.pairs import Pairs, pairs_of_arrays, read_pairs, reject_pairs
+from l2rm_jax.importing.further_columns import further_columns
 from l2rm_jax.importing.rejected import Rejected
 from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.sources import Source, open_source
+from l2rm_jax.importing.table_pairs import TablePairs, pairs_of_arrays, read_pairs, reject_pairs
 from l2rm_jax.importing.vectors import open_vectors
 
 _log = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ class Plan(NamedTuple):
       encoder: description of the encoder of vectors in shards, if they have one.
     """
 
-    pairs: Pairs
+    pairs: TablePairs
     source: Source | None
     columns: Columns | None
     pictures: photographs.Pictures | None
@@ -74,6 +75,8 @@ def read_plan(request: Request, work: Path, rejected: Rejected) -> Plan:
     _log.info("%s (%s): %s", source.path, source.kind, columns.describe())
     if caption_vectors is not None and not columns.captions:
         raise ConfigError("--caption_vectors requires captions in --source, which has images alone")
+    if columns.captions:
+        columns = columns._replace(further=further_columns(source, columns))
     keys, cells = photographs.image_keys(source, columns)
     name_images = None if cells is None else partial(photographs.name_cells, source, cells)
     pairs = read_pairs(source, columns, keys, rejected, name_images)
@@ -135,7 +138,7 @@ def check_missing(plan: Plan, missing: dict[int, str], request: Request) -> None
         rejected.check(int(np.count_nonzero(~lost)))
 
 
-def hash_pairs(pairs: Pairs) -> str:
+def hash_pairs(pairs: TablePairs) -> str:
     """Hash all fields of the pairs that the result depends on."""
     digest = hashlib.blake2b(digest_size=16)
     for array in (pairs.row, pairs.image, pairs.caption, pairs.split):

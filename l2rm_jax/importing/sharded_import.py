@@ -34,6 +34,7 @@ from l2rm_jax.data.files import (
 from l2rm_jax.data.ids import read_image_ids
 from l2rm_jax.data.record import DATASET_FILE
 from l2rm_jax.data.shards import DIGEST
+from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import ConfigError, DataError, named_errors
 from l2rm_jax.executors import LOCAL, SINGLE, Executor, Share
 from l2rm_jax.importing.importer import IDENTITY, WHAT, WORK, import_data
@@ -166,15 +167,16 @@ def _encoder(load: LoadEncoder, name: str, tokens: str | None) -> Encoder:
 def _write_shard(imported: Path, out: Path, number: int, source: str) -> None:
     """Write the arrays and the metadata of a shard, one row per pair."""
     images, captions = (
-        np.load(imported / f"{SPLIT}_{side}.npy", mmap_mode="r") for side in ("ims", "caps")
+        np.load(split_file(imported, SPLIT, side), mmap_mode="r")
+        for side in ("features", "vectors")
     )
-    image = np.load(imported / f"{SPLIT}_pairs.npy")
+    image = np.load(split_file(imported, SPLIT, "image_of"))
     for name, array in (("img_emb", images[image]), ("text_emb", np.array(captions))):
         folder = out / name
         folder.mkdir(exist_ok=True)
         replace_array(folder / f"{name}_{number:05}.npy", array)
     names = np.array(read_image_ids(imported, SPLIT, len(images)), object)[image]
-    digests = [each.tobytes().hex() for each in np.load(imported / f"{SPLIT}_digests.npy")]
+    digests = [each.tobytes().hex() for each in np.load(split_file(imported, SPLIT, "digests"))]
     columns = {
         "image_path": names.tolist(),
         "caption": read_captions(imported, SPLIT),
@@ -254,7 +256,7 @@ def _summed(
             "bytes": sum(file.stat().st_size for file in files),
         },
         "encoder": first["encoder"],
-        "columns": first["columns"],
+        "columns": {**first["columns"], "further": []},  # shards do not keep them
         "shards": len(files),
         "rows": dict(rows),
         "rejected": dict(sorted(rejected.items())),

@@ -10,9 +10,10 @@ import pyarrow as pa
 from jaxtyping import Int, UInt8
 
 from l2rm_jax.data.files import replace_array, replace_lines
+from l2rm_jax.data.split_files import split_file
 from l2rm_jax.importing.chunks import Block
-from l2rm_jax.importing.pairs import Pairs
 from l2rm_jax.importing.splits import NONE, SPLITS
+from l2rm_jax.importing.table_pairs import TablePairs
 
 
 class Layout(NamedTuple):
@@ -21,7 +22,7 @@ class Layout(NamedTuple):
     Attributes:
       image_split: [images] number of the split, `NONE` for an image that is left out.
       image_row: [images] row within the split, in order of first appearance.
-      pairs: for each split, the places of its pairs in `Pairs`, grouped by image.
+      pairs: for each split, the places of its pairs in `TablePairs`, grouped by image.
     """
 
     image_split: Int[np.ndarray, " images"]
@@ -34,7 +35,7 @@ class Layout(NamedTuple):
         return tuple(int(np.count_nonzero(self.image_split == n)) for n in range(len(SPLITS)))
 
 
-def make_layout(pairs: Pairs, split: Int[np.ndarray, " images"]) -> Layout:
+def make_layout(pairs: TablePairs, split: Int[np.ndarray, " images"]) -> Layout:
     """Lay out images that have a pair, and their pairs.
 
     Args:
@@ -98,7 +99,7 @@ def write_rows(
 
 
 def write_texts(
-    directory: Path, pairs: Pairs, layout: Layout, *, with_rows: bool, with_captions: bool
+    directory: Path, pairs: TablePairs, layout: Layout, *, with_rows: bool, with_captions: bool
 ) -> None:
     """Write ids, captions and pairs of every split that has images; of a table, also its rows.
 
@@ -108,14 +109,15 @@ def write_texts(
         if not len(own):
             continue
         ids = np.flatnonzero(layout.image_split == number)
-        replace_lines(directory / f"{split}_ids.txt", _texts(pairs.names, ids))
+        replace_lines(split_file(directory, split, "ids"), _texts(pairs.names, ids))
         if not with_captions:
             continue
         if pairs.text is not None:
-            replace_lines(directory / f"{split}_caps.txt", _texts(pairs.text, own))
-        replace_array(directory / f"{split}_pairs.npy", layout.image_row[pairs.image[own]])
+            replace_lines(split_file(directory, split, "texts"), _texts(pairs.text, own))
+        image_of = layout.image_row[pairs.image[own]]
+        replace_array(split_file(directory, split, "image_of"), image_of)
         if with_rows:
-            replace_array(directory / f"{split}_rows.npy", pairs.row[own])
+            replace_array(split_file(directory, split, "rows"), pairs.row[own])
 
 
 def write_digests(directory: Path, digest: UInt8[np.ndarray, "images 16"], layout: Layout) -> None:
@@ -123,7 +125,7 @@ def write_digests(directory: Path, digest: UInt8[np.ndarray, "images 16"], layou
     for number, (split, count) in enumerate(zip(SPLITS, layout.image_counts, strict=True)):
         if count:
             own = digest[layout.image_split == number]
-            replace_array(directory / f"{split}_digests.npy", own)
+            replace_array(split_file(directory, split, "digests"), own)
 
 
 def _texts(texts: pa.Array, rows: Int[np.ndarray, " n"]) -> list[str]:

@@ -3,7 +3,8 @@
 A model that judges the pairs that it trains on calls them matched once it has memorised them. Here
 the pairs are split into folds by image, and each fold is judged by models of the other folds.
 
-* `judge` does all steps: from `pairs` to a `judgement`, which `verdict` summarises in sentences.
+* `judge` does all steps: from `data.pairs.Pairs` to a `judgement`, which `verdict` summarises in
+  sentences. `content_keys` identify equal contents.
 * `folds` assigns folds, `groups` finds near duplicates that must share a fold, `placeholders` finds
   pictures that cannot be judged; `fold_samples` draws the references and known mismatches.
 * `detectors` score a fold that they have not seen; `linear` fits the models of the default one,
@@ -12,6 +13,7 @@ the pairs are split into folds by image, and each fold is judged by models of th
   scores, `rate` estimates the rate and probabilities from them, and `posterior` joins the results.
 * `classify`, `shift` and `proposals` add kinds, shifted rows and better captions; `transport` and
   `rematch` pair images and captions of suspicious pairs.
+* `rates_by` estimates the rate of each value of a column, such as the source of the pairs.
 
 Functions take and return arrays, and are cut into parts that `executors` compute. May import
 `data`, `linear`, `ot`, `executors`, `config`, `console`, `errors` and `version`.
@@ -30,11 +32,11 @@ from l2rm_jax.judging.judgement import (
     JUDGEMENT_FILE,
     Judgement,
     check_same_pairs,
+    is_of_pairs,
     read_judgement,
     write_judgement,
 )
 from l2rm_jax.judging.log_odds import Model, product_similarity
-from l2rm_jax.judging.pairs import Pairs
 from l2rm_jax.judging.rematch import rematch
 
 __all__ = [
@@ -44,9 +46,9 @@ __all__ = [
     "FoldTask",
     "Judgement",
     "Model",
-    "Pairs",
     "Scorer",
     "check_same_pairs",
+    "is_of_pairs",
     "judge_pairs",
     "make_detector",
     "product_similarity",

@@ -22,7 +22,7 @@ def kinds(
     evidence: Evidence,
     found: Posterior,
     groups: Groups,
-    pair_image: Int[np.ndarray, " pairs"],
+    image_of: Int[np.ndarray, " pairs"],
 ) -> Int[np.ndarray, " pairs"]:
     """Return the kind of each pair, without regard to shifted rows.
 
@@ -33,14 +33,14 @@ def kinds(
       evidence: scores of the pairs.
       found: posteriors of the pairs.
       groups: groups of near duplicates.
-      pair_image: row of the image that each caption is stored with.
+      image_of: row of the image that each caption is stored with.
     """
     suspicious = found.posterior > SUSPICIOUS
     kind = np.where(suspicious, SWAPPED_CAPTION, MATCHED)
     kind[suspicious & (found.posterior_set > found.posterior_caption)] = SWAPPED_SET
     contrast = evidence.contrast
     kind[suspicious & (contrast < _UNINFORMATIVE * np.median(contrast))] = UNINFORMATIVE
-    said = groups.of_image[pair_image] * len(pair_image) + groups.text
+    said = groups.of_image[image_of] * len(image_of) + groups.text
     kind[suspicious & np.isin(said, said[~suspicious])] = NEAR_DUPLICATE
     return kind
 
@@ -48,7 +48,7 @@ def kinds(
 def conflicts(
     evidence: Evidence,
     kind: Int[np.ndarray, " pairs"],
-    pair_image: Int[np.ndarray, " pairs"],
+    image_of: Int[np.ndarray, " pairs"],
 ) -> Int[np.ndarray, "n 2"]:
     """Return the captions that contradict another caption of their image, each with the other.
 
@@ -58,14 +58,14 @@ def conflicts(
     Args:
       evidence: scores of the pairs.
       kind: kind of each pair.
-      pair_image: row of the image that each caption is stored with.
+      image_of: row of the image that each caption is stored with.
     """
     agreement = evidence.stored.neighbours.agreement[:, 0]
     null = np.median(evidence.wrong.scores.neighbours.agreement[..., 0])
-    by_fit = np.lexsort((-evidence.stored.information, pair_image))
+    by_fit = np.lexsort((-evidence.stored.information, image_of))
     kept = by_fit[kind[by_fit] == MATCHED]
-    images, first = np.unique(pair_image[kept], return_index=True)
+    images, first = np.unique(image_of[kept], return_index=True)
     rows = np.flatnonzero((kind == SWAPPED_CAPTION) & (agreement <= null))
-    rows = rows[np.isin(pair_image[rows], images)]
-    best = kept[first[np.searchsorted(images, pair_image[rows])]]
+    rows = rows[np.isin(image_of[rows], images)]
+    best = kept[first[np.searchsorted(images, image_of[rows])]]
     return np.stack([rows, best], axis=1)

@@ -15,6 +15,7 @@ from jaxtyping import Float, Float32, Int
 from l2rm_jax.auroc import binned_auroc
 from l2rm_jax.config import register_settings
 from l2rm_jax.data.filters import read_scores
+from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.judging.fold_samples import FoldPairs
 from l2rm_jax.judging.folds import Folds
@@ -25,7 +26,6 @@ from l2rm_jax.judging.log_odds import (
     best_temperature,
     compare_fold,
 )
-from l2rm_jax.judging.pairs import Pairs
 from l2rm_jax.linear.cca import Cca
 from l2rm_jax.linear.rows import BLOCK, Rows, unit_rows
 
@@ -203,12 +203,12 @@ def scores_of_file(config: Any) -> Detector:
 
 
 def _stored_cosines(pairs: Pairs) -> Float[np.ndarray, " pairs"]:
-    blocks = np.array_split(np.arange(len(pairs.pair_image)), -(-len(pairs.pair_image) // BLOCK))
+    blocks = np.array_split(np.arange(len(pairs.image_of)), -(-len(pairs.image_of) // BLOCK))
     return np.concatenate(
         [
             np.einsum(
                 "nd,nd->n",
-                unit_rows(pairs.images[pairs.pair_image[rows]]),
+                unit_rows(pairs.images[pairs.image_of[rows]]),
                 unit_rows(pairs.captions[rows]),
             )
             for rows in blocks

@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from l2rm_jax.errors import DataError
+from l2rm_jax.judging.content_keys import Keys
 from l2rm_jax.judging.folds import Folds
-from l2rm_jax.judging.pairs import Keys
 
 REFERENCES = 1000  # most images and most captions in the sample of a fold
 NEGATIVES = 10  # known mismatches per caption
@@ -112,7 +112,7 @@ def fold_pairs(
     Raises:
       DataError: all sampled images of a fold are in one group.
     """
-    rows = np.arange(len(folds.pair_image)) if some is None else np.flatnonzero(some)
+    rows = np.arange(len(folds.image_of)) if some is None else np.flatnonzero(some)
     count = int(np.clip(_ENOUGH // len(rows), 1, NEGATIVES))
     pair_fold = folds.of_pair[rows]
     found = {int(fold): _ordered(rows[pair_fold == fold], folds, keys) for fold in set(pair_fold)}
@@ -157,7 +157,7 @@ def _ordered(
     pairs: Int[np.ndarray, " n"], folds: Folds, keys: Keys
 ) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " m"], Int[np.ndarray, " n"]]:
     """Sort pairs and images by key, and return the place of each pair's image."""
-    images, position = np.unique(folds.pair_image[pairs], return_inverse=True)
+    images, position = np.unique(folds.image_of[pairs], return_inverse=True)
     order = np.argsort(keys.image[images], kind="stable")
     place = np.empty_like(order)
     place[order] = np.arange(len(order))

@@ -18,25 +18,25 @@ class Folds(NamedTuple):
     """Image, fold and group of each pair.
 
     Attributes:
-      pair_image: row of the image that each caption is stored with.
+      image_of: row of the image that each caption is stored with.
       image_fold: fold of each image, 0 to `count` - 1.
       image_group: group of each image; a group lies in one fold. Images of a group are never each
         other's known mismatches.
     """
 
-    pair_image: Int[np.ndarray, " pairs"]
+    image_of: Int[np.ndarray, " pairs"]
     image_fold: Int[np.ndarray, " images"]
     image_group: Int[np.ndarray, " images"]
 
     @property
     def of_pair(self) -> Int[np.ndarray, " pairs"]:
         """Fold of each pair."""
-        return self.image_fold[self.pair_image]
+        return self.image_fold[self.image_of]
 
     @property
     def group_of_pair(self) -> Int[np.ndarray, " pairs"]:
         """Group of each pair."""
-        return self.image_group[self.pair_image]
+        return self.image_group[self.image_of]
 
     @property
     def count(self) -> int:
@@ -74,7 +74,7 @@ def check_folds(folds: Folds) -> None:
     Raises:
       DataError: a fold has fewer groups.
     """
-    stored = np.unique(folds.pair_image)
+    stored = np.unique(folds.image_of)
     fold, group = folds.image_fold[stored], folds.image_group[stored]
     for number in range(folds.count):
         groups = np.unique(group[fold == number])

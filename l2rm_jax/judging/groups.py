@@ -14,8 +14,8 @@ from jaxtyping import Float, Int, UInt64
 from scipy.sparse.csgraph import connected_components
 
 from l2rm_jax.executors import LOCAL, Executor
+from l2rm_jax.judging.content_keys import Keys, first_of_equals
 from l2rm_jax.judging.folds import hash_keys
-from l2rm_jax.judging.pairs import Keys, first_of_equals
 from l2rm_jax.linear.rows import BLOCK, Rows, padded_blocks, unit_rows
 
 # A caption shared by this many images is boilerplate: listed, but not used for grouping.
@@ -57,7 +57,7 @@ class Groups(NamedTuple):
 def find_groups(
     images: Rows,
     keys: Keys,
-    pair_image: Int[np.ndarray, " pairs"],
+    image_of: Int[np.ndarray, " pairs"],
     seed: int,
     executor: Executor = LOCAL,
 ) -> Groups:
@@ -70,7 +70,7 @@ def find_groups(
     Args:
       images: [images, di] vectors.
       keys: of the images and captions.
-      pair_image: row of the image that each caption is stored with.
+      image_of: row of the image that each caption is stored with.
       seed: seed of the samples.
       executor: compares the images.
     """
@@ -80,13 +80,13 @@ def find_groups(
     rare = max(_rare_likeness(images, keys.image, seed), _ALIKE)
     mutual = (first[first] == rows) & (likeness > rare)
     text = first_of_equals(keys.said)
-    with_text, counts = _images_of_texts(text, pair_image)
+    with_text, counts = _images_of_texts(text, image_of)
     linked = counts[with_text[:, 0]] < BOILERPLATE
     links = [
         np.stack([rows[mutual], first[mutual]], axis=1),
         np.stack([rows, first_of_equals(keys.image)], axis=1),
         # Images with the same text are linked through the image of its first caption.
-        np.stack([with_text[linked, 1], pair_image[with_text[linked, 0]]], axis=1),
+        np.stack([with_text[linked, 1], image_of[with_text[linked, 0]]], axis=1),
     ]
     count, component = _components(links, len(rows))
     if np.bincount(component).max() > max(_MOST * len(rows), BOILERPLATE):
@@ -108,10 +108,10 @@ def _components(links: list[np.ndarray], images: int) -> tuple[int, Int[np.ndarr
 
 
 def _images_of_texts(
-    text: np.ndarray, pair_image: np.ndarray
+    text: np.ndarray, image_of: np.ndarray
 ) -> tuple[Int[np.ndarray, "n 2"], Int[np.ndarray, " pairs"]]:
     """Return the distinct (text, image) pairs, and the number of images of each text."""
-    different = np.unique(np.stack([text, pair_image], axis=1), axis=0)
+    different = np.unique(np.stack([text, image_of], axis=1), axis=0)
     return different, np.bincount(different[:, 0], minlength=len(text))
 
 

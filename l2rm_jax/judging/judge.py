@@ -18,17 +18,18 @@ from threadpoolctl import threadpool_limits
 
 from l2rm_jax.console import progress_bar, stage_lines
 from l2rm_jax.data.files import open_arrays, replace_arrays
-from l2rm_jax.data.pairs import SUSPICIOUS
-from l2rm_jax.errors import DataError
+from l2rm_jax.data.pairs import SUSPICIOUS, Pairs
+from l2rm_jax.data.vectors import as_rows
+from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.executors import LOCAL, Executor
 from l2rm_jax.judging.classify import conflicts, kinds
+from l2rm_jax.judging.content_keys import content_keys, first_of_equals
 from l2rm_jax.judging.detectors import LINEAR, Detector, FoldTask, Scorer, linear
 from l2rm_jax.judging.fold_samples import FoldPairs, fold_pairs
 from l2rm_jax.judging.folds import Folds, assign_folds, check_folds
 from l2rm_jax.judging.groups import Groups, Repeated, find_groups
 from l2rm_jax.judging.judgement import PLACEHOLDER, SHIFTED, Judgement, Provenance
 from l2rm_jax.judging.linear import fold_models
-from l2rm_jax.judging.pairs import Pairs, content_keys, first_of_equals
 from l2rm_jax.judging.placeholders import Placeholder, find_placeholders
 from l2rm_jax.judging.posterior import Posterior, find_posterior
 from l2rm_jax.judging.proposals import LIKE as PROPOSALS
@@ -43,7 +44,6 @@ from l2rm_jax.judging.scores import (
 )
 from l2rm_jax.judging.shift import Shift, find_shifts
 from l2rm_jax.linear.cca import Cca
-from l2rm_jax.linear.rows import TakenRows
 from l2rm_jax.version import __version__
 
 _STAGES = "similar images", "models, each without one fold", "scores", "rate", "proposals"
@@ -102,7 +102,7 @@ def judge_pairs(
     """Estimate which pairs are mismatched, how many there are, and which captions would fit better.
 
     Args:
-      pairs: vectors of images and captions, and the image that each caption is stored with.
+      pairs: the pairs; regions and words are pooled to one vector each (`data.vectors.as_rows`).
       detector: scores each fold without having seen it (`register_detector`); by default a linear
         model in closed form.
       name: name of the detector, for `Judgement.made`.
@@ -120,8 +120,13 @@ def judge_pairs(
     Raises:
       DataError: a fold has images of fewer than two groups, a score is not finite, or a file of
         `keep` is damaged.
-      ConfigError: fewer than 3 folds.
+      ConfigError: fewer than 3 folds, or a negative number.
     """
+    for field, value in {"top": top, "seed": seed}.items():
+        if value < 0:
+            raise ConfigError(f"{field}: found {value}, expected 0 or more")
+    if not len(pairs):
+        raise DataError(f"{pairs.name}: found no pairs, expected some")
     with stage_lines("judging", _STAGES if top else _STAGES[:-1]) as say:
         return _judge(say, pairs, detector, name, folds, top, seed, _Stages(keep), executor)
 
@@ -139,16 +144,17 @@ def _judge(
 ) -> Judgement:
     """Judge the pairs as `judge_pairs` does, and call `say` at the start of each stage."""
     say(0)
+    fingerprint, pairs = pairs.fingerprint, as_rows(pairs)
     keys = content_keys(pairs, executor)
-    placeholders = find_placeholders(keys.image, pairs.captions, pairs.pair_image)
-    of_all = keys.of_all(pairs.pair_image)
-    rows = _without(placeholders, first_of_equals(keys.image)[pairs.pair_image])
-    every, count = pairs, len(pairs.pair_image)
+    placeholders = find_placeholders(keys.image, pairs.captions, pairs.image_of)
+    of_all = keys.of_all(pairs.image_of)
+    rows = _without(placeholders, first_of_equals(keys.image)[pairs.image_of])
+    every, count = pairs, len(pairs.image_of)
     if len(rows) < count:
-        pairs, keys = _take(pairs, rows), keys.take(rows)
-    groups = find_groups(pairs.images, keys, pairs.pair_image, seed, executor)
+        pairs, keys = pairs.take(rows), keys.take(rows)
+    groups = find_groups(pairs.images, keys, pairs.image_of, seed, executor)
     image_fold = assign_folds(groups.key, folds, seed)
-    of = Folds(pairs.pair_image, image_fold, groups.of_image)
+    of = Folds(pairs.image_of, image_fold, groups.of_image)
     check_folds(of)
     drawn = fold_pairs(of, keys, seed)
     say(1)
@@ -163,7 +169,7 @@ def _judge(
     evidence = _evidence(scorer, pairs, of, drawn, seed, stages, executor)
     say(3)
     with threadpool_limits(1, "blas"):  # more threads would only wait on these narrow matrices
-        found = find_posterior(evidence, of, keys.of_pairs(pairs.pair_image), seed)
+        found = find_posterior(evidence, of, keys.of_pairs(pairs.image_of), seed)
     suspicious = found.posterior > SUSPICIOUS
     if top:
         say(4)
@@ -177,10 +183,10 @@ def _judge(
     )
     back = _Back(rows, count)
     fold = back(of.of_pair, -1)
-    shifts = find_shifts(models, every.images, every.captions, every.pair_image, fold, executor)
-    made = Provenance(name, scorer.name, folds, seed, of_all, __version__)
+    shifts = find_shifts(models, every.images, every.captions, every.image_of, fold, executor)
+    made = Provenance(name, scorer.name, folds, seed, of_all, __version__, fingerprint)
     return _judgement(
-        every.pair_image, back, of, groups, evidence, found, proposals, shifts, placeholders, made
+        every.image_of, back, of, groups, evidence, found, proposals, shifts, placeholders, made
     )
 
 
@@ -199,17 +205,6 @@ def _without(
             f"{len(first_image):,} captions, expected pictures that differ"
         )
     return rows
-
-
-def _take(pairs: Pairs, rows: Int[np.ndarray, " kept"]) -> Pairs:
-    """Return some of the pairs, with all images."""
-    return Pairs(
-        pairs.images,
-        TakenRows(pairs.captions, rows),
-        pairs.pair_image[rows],
-        None if pairs.text_rows is None else TakenRows(pairs.text_rows, rows),
-        None if pairs.texts is None else [pairs.texts[row] for row in rows],
-    )
 
 
 class _Back(NamedTuple):
@@ -256,7 +251,7 @@ def _evidence(
             yield task, references, images, spaces
 
     found, results = [], executor.map(score_part, calls())
-    with progress_bar(len(pairs.pair_image), "judging: scores") as bar:
+    with progress_bar(len(pairs.image_of), "judging: scores") as bar:
         for _, name, _, rows in parts:
             found.append(stages(name, LIKE, partial(next, results)))
             bar.update(len(rows))
@@ -277,11 +272,11 @@ def _judgement(
 ) -> Judgement:
     """Assemble the judgement, in the order of the data."""
     rows = back.rows
-    kind = kinds(evidence, found, groups, folds.pair_image)
+    kind = kinds(evidence, found, groups, folds.image_of)
     apart = np.setdiff1d(np.arange(back.total), rows)
     proposed = np.where(proposals.caption < 0, -1, rows[proposals.caption])
     return Judgement(
-        image=image,
+        image_of=image,
         fold=back(folds.of_pair, -1),
         group=back(folds.group_of_pair, -1),
         similarity=back(evidence.stored.model.similarity, np.nan),
@@ -289,25 +284,25 @@ def _judgement(
         posterior_set=back(found.posterior_set, 1),
         posterior_caption=back(found.posterior_caption, 1),
         posterior=back(found.posterior, 1),
-        q=back(found.q, 1),
+        fdr=back(found.fdr, 1),
         kind=_with_shifts(back(kind, PLACEHOLDER), shifts),
         proposal=back(proposed, -1),
         probability=back(proposals.probability, np.nan),
         none_fits=back(proposals.none_fits, np.nan),
         order=np.concatenate([rows[found.order], apart]),
-        conflicts=rows[conflicts(evidence, kind, folds.pair_image)],
-        near=groups.near,
+        conflicts=rows[conflicts(evidence, kind, folds.image_of)],
+        nearest_images=groups.near,
         rate=found.rate,
         mechanisms=found.mechanisms,
-        listed=found.listed,
+        list_length=found.list_length,
         shifts=tuple(shifts),
         repeated=tuple(Repeated(int(rows[row]), images) for row, images in groups.repeated),
         placeholders=tuple(placeholders),
-        cannot_tell=found.cannot_tell,
+        unreliable_reason=found.unreliable_reason,
         auroc=found.auroc,
-        ranks=found.ranks,
+        is_rankable=found.is_rankable,
         made=made,
-        at_most=found.at_most,
+        upper_bound=found.upper_bound,
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from l2rm_jax.data.files import open_arrays, replace_arrays
+from l2rm_jax.data.pairs import Pairs, same_pairs
 from l2rm_jax.errors import DataError
 from l2rm_jax.judging.groups import Repeated
 from l2rm_jax.judging.placeholders import Placeholder
@@ -40,6 +41,7 @@ class Provenance(NamedTuple):
       seed: seed of the folds and samples.
       data: hash of all pairs, in hexadecimal, whatever their order.
       version: version of this package.
+      fingerprint: of the pairs (`data.pairs.Pairs.fingerprint`).
     """
 
     detector: str
@@ -48,6 +50,7 @@ class Provenance(NamedTuple):
     seed: int
     data: str
     version: str
+    fingerprint: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +61,7 @@ class Judgement:
     no information, and rank last.
 
     Attributes:
-      image: [pairs] row of the image that the caption is stored with.
+      image_of: [pairs] row of the image that the caption is stored with.
       fold: [pairs] fold of that image; -1 for placeholders.
       group: [pairs] group of the image: images with near duplicates or equal captions share one.
       similarity: [pairs] of image and caption, by models that have not seen the pair.
@@ -66,28 +69,28 @@ class Judgement:
       posterior_set: [pairs] probability that all captions of the image are mismatched together.
       posterior_caption: [pairs] probability that the caption alone is mismatched.
       posterior: [pairs] probability that the pair is mismatched, in [0, 1]. Their mean is the rate.
-      q: [pairs] false discovery rate: share of false alarms among all pairs at least as suspicious.
+      fdr: [pairs] false discovery rate: share of false alarms among pairs at least as suspicious.
       kind: [pairs] kind of the pair, as an index of `KINDS`.
       proposal: [pairs, top] captions that may fit the image better, as rows, best first; -1: none.
       probability: [pairs, top] probability that each proposal fits.
       none_fits: [pairs] probability that no caption of the set fits; NaN without a search for one.
       order: [pairs] the most suspicious pair first.
       conflicts: [n, 2] pairs with the same image whose captions contradict each other.
-      near: [images, 3] rows of the most similar images.
+      nearest_images: [images, 3] rows of the most similar images.
       rate: share of pairs that match no better than random pairs.
       mechanisms: detection quality for each kind of mismatch.
-      listed: length of the longest list of the most suspicious pairs with 10% false alarms.
+      list_length: length of the longest list of the most suspicious pairs with 10% false alarms.
       shifts: runs of rows whose captions fit the images of other rows.
       repeated: captions stored with many images.
       placeholders: pictures stored with many unrelated captions; their pairs are not judged.
-      cannot_tell: why the rate and the posteriors are unreliable; "" if they are reliable.
+      unreliable_reason: why the rate and the posteriors are unreliable; "" if they are reliable.
       auroc: share of (random, matched) pairs that are ranked correctly, less its standard error.
-      ranks: whether the ranking of the pairs is usable, even if the rate is unreliable.
+      is_rankable: whether the ranking of the pairs is usable, even if the rate is unreliable.
       made: origin of the judgement.
-      at_most: largest share of mismatched pairs if captions were swapped between similar images.
+      upper_bound: largest share of mismatched pairs if similar images had swapped captions.
     """
 
-    image: Int[np.ndarray, " pairs"]
+    image_of: Int[np.ndarray, " pairs"]
     fold: Int[np.ndarray, " pairs"]
     group: Int[np.ndarray, " pairs"]
     similarity: Float[np.ndarray, " pairs"]
@@ -95,28 +98,33 @@ class Judgement:
     posterior_set: Float[np.ndarray, " pairs"]
     posterior_caption: Float[np.ndarray, " pairs"]
     posterior: Float[np.ndarray, " pairs"]
-    q: Float[np.ndarray, " pairs"]
+    fdr: Float[np.ndarray, " pairs"]
     kind: Int[np.ndarray, " pairs"]
     proposal: Int[np.ndarray, "pairs top"]
     probability: Float[np.ndarray, "pairs top"]
     none_fits: Float[np.ndarray, " pairs"]
     order: Int[np.ndarray, " pairs"]
     conflicts: Int[np.ndarray, "n 2"]
-    near: Int[np.ndarray, "images 3"]
+    nearest_images: Int[np.ndarray, "images 3"]
     rate: Rate
     mechanisms: tuple[Mechanism, ...]
-    listed: int
+    list_length: int
     shifts: tuple[Shift, ...]
     repeated: tuple[Repeated, ...]
     placeholders: tuple[Placeholder, ...]
-    cannot_tell: str
+    unreliable_reason: str
     auroc: float
-    ranks: bool
+    is_rankable: bool
     made: Provenance
-    at_most: float
+    upper_bound: float
 
     def __len__(self) -> int:
-        return len(self.image)
+        return len(self.image_of)
+
+    @property
+    def matched(self) -> Float[np.ndarray, " pairs"]:
+        """[pairs] probability that the pair is matched, 1 - posterior."""
+        return 1 - self.posterior
 
     def __str__(self) -> str:
         from l2rm_jax.judging.verdict import verdict
@@ -150,7 +158,16 @@ _LISTS = {
     "repeated": Repeated,
     "placeholders": Placeholder,
 }
-_ABOUT = ("rate", *_LISTS, "listed", "cannot_tell", "auroc", "ranks", "made", "at_most")
+_ABOUT = (
+    "rate",
+    *_LISTS,
+    "list_length",
+    "unreliable_reason",
+    "auroc",
+    "is_rankable",
+    "made",
+    "upper_bound",
+)
 _ARRAYS = tuple(f.name for f in dataclasses.fields(Judgement) if f.name not in _ABOUT)
 
 
@@ -171,7 +188,7 @@ def read_judgement(path: Path) -> Judgement:
       DataError: the file is missing or damaged.
     """
     with open_arrays(path, "a judgement of pairs", "remove it to have the pairs judged") as file:
-        stored = {name: file[name] for name in file}
+        stored: dict[str, Any] = {name: file[name] for name in file}
         about: dict[str, Any] = json.loads(str(stored["about"]))
         for name, kind in _LISTS.items():
             about[name] = tuple(kind(**each) for each in about[name])
@@ -179,23 +196,33 @@ def read_judgement(path: Path) -> Judgement:
         return Judgement(**{name: stored[name] for name in _ARRAYS}, **about)
 
 
-def check_same_pairs(
-    judgement: Judgement, pair_image: Int[np.ndarray, " pairs"], path: str | Path
-) -> None:
+def is_of_pairs(judgement: Judgement, pairs: Pairs) -> bool:
+    """Return whether a judgement belongs to these pairs: same rows and, if known, same captions."""
+    return np.array_equal(judgement.image_of, pairs.image_of) and same_pairs(
+        judgement.made.fingerprint, pairs.fingerprint
+    )
+
+
+def check_same_pairs(judgement: Judgement, pairs: Pairs, path: str | Path) -> None:
     """Check that a judgement belongs to these pairs.
 
     Raises:
-      DataError: the number of pairs differs, or a pair is stored with another image.
+      DataError: the number of pairs differs, a pair is stored with another image, or the captions
+        differ.
     """
-    if len(judgement) != len(pair_image):
+    if len(judgement) != len(pairs):
         raise DataError(
             f"{path}: found a judgement of {len(judgement):,} pairs, expected the "
-            f"{len(pair_image):,} that the run trains on"
+            f"{len(pairs):,} that the run trains on"
         )
-    differs = np.flatnonzero(judgement.image != pair_image)
+    differs = np.flatnonzero(judgement.image_of != pairs.image_of)
     if len(differs):
         row = differs[0]
         raise DataError(
-            f"{path}: image of pair {row:,}: found row {judgement.image[row]:,}, expected "
-            f"{pair_image[row]:,}; this is a judgement of other pairs"
+            f"{path}: image of pair {row:,}: found row {judgement.image_of[row]:,}, expected "
+            f"{pairs.image_of[row]:,}; this is a judgement of other pairs"
+        )
+    if not is_of_pairs(judgement, pairs):
+        raise DataError(
+            f"{path}: found a judgement of other captions, expected those of {pairs.name}"
         )

@@ -70,9 +70,9 @@ def fold_models(
                 best, images, captions, drawn, len(pair_fold), bar.update
             )
             inner = rows[pair_fold[rows] != outer]
-            posterior = matched_posterior(information[inner], wrong[inner], folds.pair_image[inner])
+            posterior = matched_posterior(information[inner], wrong[inner], folds.image_of[inner])
             weights[outer, inner] = np.maximum(posterior, _SMALLEST_WEIGHT)
-    weighted = cca.moments(images, captions, folds.pair_image[rows], rows, weights[:, rows])
+    weighted = cca.moments(images, captions, folds.image_of[rows], rows, weights[:, rows])
     models = []
     for outer, part in enumerate(weighted):
         kept = weights[outer].sum() / np.count_nonzero(pair_fold[rows] != outer)
@@ -139,7 +139,7 @@ def _models_without_two(
     ridges: list[Ridge],
 ) -> dict[frozenset[int], list[Cca]]:
     """Fit models to all folds but two, one per ridge; keys are the two folds left out."""
-    parts = fold_moments(images, captions, folds.pair_image, drawn)
+    parts = fold_moments(images, captions, folds.image_of, drawn)
     models = {}
     for two in combinations(parts, 2):
         others = sum(part for fold, part in parts.items() if fold not in two)
@@ -152,7 +152,7 @@ def _models_without_two(
 def fold_moments(
     images: Rows,
     captions: Rows,
-    pair_image: Int[np.ndarray, " pairs"],
+    image_of: Int[np.ndarray, " pairs"],
     drawn: Mapping[int, FoldPairs],
 ) -> dict[int, Float[np.ndarray, "d d"]]:
     """Return the second moments of the pairs of each fold (see `cca.moments`)."""
@@ -160,20 +160,20 @@ def fold_moments(
     for fold, here in drawn.items():
         pairs = np.sort(here.pairs)
         weights = np.ones((1, len(pairs)), np.float32)
-        parts[fold] = cca.moments(images, captions, pair_image[pairs], pairs, weights)[0]
+        parts[fold] = cca.moments(images, captions, image_of[pairs], pairs, weights)[0]
     return parts
 
 
 def fit_weighted(
     images: Rows,
     captions: Rows,
-    pair_image: Int[np.ndarray, " pairs"],
+    image_of: Int[np.ndarray, " pairs"],
     weights: Float[np.ndarray, " pairs"],
     ridge: Ridge = WEIGHTED_RIDGE,
 ) -> Cca:
     """Fit one CCA to all pairs, weighted by their probability of being matched."""
     weights = np.maximum(weights, _SMALLEST_WEIGHT)[None]
-    total = cca.moments(images, captions, pair_image, np.arange(len(pair_image)), weights)
+    total = cca.moments(images, captions, image_of, np.arange(len(image_of)), weights)
     return cca.fit(total[0], images.shape[1], ridge)
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int, UInt64
 
-from l2rm_jax.judging.pairs import first_of_equals
+from l2rm_jax.judging.content_keys import first_of_equals
 from l2rm_jax.linear.rows import BLOCK, Rows, unit_rows
 
 _COPIES = 5  # a placeholder has at least this many images with the same picture,
@@ -35,7 +35,7 @@ class Placeholder(NamedTuple):
 def find_placeholders(
     image_keys: UInt64[np.ndarray, " images"],
     captions: Rows,
-    pair_image: Int[np.ndarray, " pairs"],
+    image_of: Int[np.ndarray, " pairs"],
 ) -> list[Placeholder]:
     """Find the placeholders, sorted by decreasing number of captions.
 
@@ -45,12 +45,12 @@ def find_placeholders(
     Args:
       image_keys: equal for images with the same picture.
       captions: vectors of the captions.
-      pair_image: row of the image that each caption is stored with.
+      image_of: row of the image that each caption is stored with.
     """
     first = first_of_equals(image_keys)
-    stored, counts = np.unique(pair_image, return_counts=True)
+    stored, counts = np.unique(image_of, return_counts=True)
     copies = np.bincount(first[stored], minlength=len(first))
-    picture = first[pair_image]
+    picture = first[image_of]
     captions_of = np.bincount(picture, minlength=len(first))
     many = max(_CAPTIONS, _TIMES * np.median(counts))
     found = np.flatnonzero((copies >= _COPIES) | (captions_of >= many))
@@ -60,7 +60,7 @@ def find_placeholders(
     result = []
     for row in found:
         own = np.flatnonzero(picture == row)
-        if _common_length(captions, own, pair_image, centre) < _ALIKE:
+        if _common_length(captions, own, image_of, centre) < _ALIKE:
             result.append(Placeholder(int(row), int(copies[row]), len(own)))
     return sorted(result, key=lambda each: -each.pairs)
 
@@ -71,12 +71,12 @@ def _some(rows: Int[np.ndarray, " n"]) -> Int[np.ndarray, " m"]:
 
 
 def _common_length(
-    captions: Rows, rows: Int[np.ndarray, " n"], pair_image: np.ndarray, centre: np.ndarray
+    captions: Rows, rows: Int[np.ndarray, " n"], image_of: np.ndarray, centre: np.ndarray
 ) -> float:
     """Return the length of the mean direction of captions; siblings count as one caption."""
     rows = _some(rows)
     vectors = unit_rows(unit_rows(captions[rows]) - centre)
-    images, position = np.unique(pair_image[rows], return_inverse=True)
+    images, position = np.unique(image_of[rows], return_inverse=True)
     if len(images) > 1:
         sums = np.zeros((len(images), vectors.shape[1]), np.float32)
         np.add.at(sums, position, vectors)

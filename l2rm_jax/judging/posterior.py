@@ -59,14 +59,14 @@ class Posterior(NamedTuple):
     posterior_set: Float[np.ndarray, " pairs"]
     posterior_caption: Float[np.ndarray, " pairs"]
     posterior: Float[np.ndarray, " pairs"]
-    q: Float[np.ndarray, " pairs"]
+    fdr: Float[np.ndarray, " pairs"]
     order: Int[np.ndarray, " pairs"]
-    listed: int
+    list_length: int
     mechanisms: tuple[Mechanism, ...]
-    cannot_tell: str
+    unreliable_reason: str
     auroc: float
-    ranks: bool
-    at_most: float
+    is_rankable: bool
+    upper_bound: float
 
 
 def find_posterior(
@@ -88,11 +88,11 @@ def find_posterior(
       pair_key: hash of the content of each pair.
       seed: seed of the bootstrap.
     """
-    pair_image, pair_group = folds.pair_image, folds.group_of_pair
-    images, position = np.unique(pair_image, return_inverse=True)
+    image_of, pair_group = folds.image_of, folds.group_of_pair
+    images, position = np.unique(image_of, return_inverse=True)
     stored, wrong = evidence.stored, evidence.wrong.scores
     rate = estimate_rate(-stored.information, -wrong.information, pair_group, seed)
-    found = suspicion_scores(evidence, pair_image, folds.of_pair, pair_key)
+    found = suspicion_scores(evidence, image_of, folds.of_pair, pair_key)
     levels = [
         (density_ratio(*level), share_of_random(*level)) for level in (found.sets, found.captions)
     ]
@@ -127,22 +127,22 @@ def find_posterior(
         order,
         listed,
         tuple(mechanisms),
-        cannot_tell=_why_not(rate, auroc),
+        unreliable_reason=_why_not(rate, auroc),
         auroc=auroc,
-        ranks=rate.high <= MAX_RATE and auroc >= RANKING_AUROC,
-        at_most=most_mismatched(
+        is_rankable=rate.high <= MAX_RATE and auroc >= RANKING_AUROC,
+        upper_bound=most_mismatched(
             *(-stored.information, -wrong.information, -evidence.hard.information),
-            *(_trust(posterior, pair_image)[evidence.hard.image], pair_group, rate),
+            *(_trust(posterior, image_of)[evidence.hard.image], pair_group, rate),
         ),
     )
 
 
 def _trust(
-    posterior: Float[np.ndarray, " pairs"], pair_image: Int[np.ndarray, " pairs"]
+    posterior: Float[np.ndarray, " pairs"], image_of: Int[np.ndarray, " pairs"]
 ) -> Float[np.ndarray, " images"]:
     """Mean probability that the captions of each image are its own; images without any have 0."""
-    counts = np.bincount(pair_image)
-    return np.bincount(pair_image, 1 - posterior) / np.maximum(counts, 1)
+    counts = np.bincount(image_of)
+    return np.bincount(image_of, 1 - posterior) / np.maximum(counts, 1)
 
 
 class _Scale(NamedTuple):

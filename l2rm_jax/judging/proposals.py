@@ -18,11 +18,11 @@ from threadpoolctl import threadpool_limits
 
 from l2rm_jax.console import progress_bar
 from l2rm_jax.executors import LOCAL, Executor
+from l2rm_jax.judging.content_keys import Keys
 from l2rm_jax.judging.fold_samples import fold_pairs
 from l2rm_jax.judging.folds import Folds
 from l2rm_jax.judging.linear import cca_similarity, encode_rows, fitted_pairs, fold_moments
 from l2rm_jax.judging.log_odds import Model, compare_fold
-from l2rm_jax.judging.pairs import Keys
 from l2rm_jax.judging.rate import Curve, density_ratio
 from l2rm_jax.judging.transport import (
     divide,
@@ -97,14 +97,14 @@ def propose(
         np.full(len(suspicious), np.nan, np.float32),
     )
     rows = np.flatnonzero(suspicious)
-    images_of_suspicious = np.unique(folds.pair_image[rows])
+    images_of_suspicious = np.unique(folds.image_of[rows])
     too_many = suspicious.mean() > 1 - 1 / folds.count
     if not top or len(images_of_suspicious) < 2 or too_many:
         return found
-    rows = rows[np.lexsort((keys.caption[rows], keys.image[folds.pair_image[rows]]))]
+    rows = rows[np.lexsort((keys.caption[rows], keys.image[folds.image_of[rows]]))]
     model, curve = _fit(images, captions, folds, keys, ~suspicious, seed)
     shown, first, position, mass = np.unique(
-        folds.pair_image[rows], return_index=True, return_inverse=True, return_counts=True
+        folds.image_of[rows], return_index=True, return_inverse=True, return_counts=True
     )
     by_key = np.argsort(first)  # sort images by key, like the captions
     place = np.argsort(by_key)
@@ -151,7 +151,7 @@ def _fit(
     images, captions = of_images.rows, of_captions.rows
     ridge = ridge_in(_RIDGE, of_images, of_captions)
     drawn = fitted_pairs(fold_pairs(folds, keys, seed, trusted), images, captions)
-    parts = fold_moments(images, captions, folds.pair_image, drawn)
+    parts = fold_moments(images, captions, folds.image_of, drawn)
     total, matched, wrong = sum(parts.values()), [], []
     for fold, here in drawn.items():
         model = cca.fit(total - parts[fold], images.shape[1], ridge, power=_POWER)

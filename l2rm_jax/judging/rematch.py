@@ -13,9 +13,10 @@ from collections.abc import Iterator
 import numpy as np
 from jaxtyping import Float, Int
 
-from l2rm_jax.data.pairs import SUSPICIOUS, Rematched
+from l2rm_jax.data.pairs import SUSPICIOUS, Pairs
+from l2rm_jax.data.train_pairs import Rematched
+from l2rm_jax.data.vectors import as_rows
 from l2rm_jax.judging.linear import encode_rows, fit_weighted
-from l2rm_jax.judging.pairs import Pairs
 from l2rm_jax.judging.transport import plan_blocks, transport, transport_of
 
 # Units of one problem. Up to `GROUP`, costs are a matrix (about 0.4 GB); up to `MOST_UNITS`, they
@@ -50,10 +51,11 @@ def rematch(
       the unit that goes to the image, times the probability that the unit was mismatched. The
       result is empty with fewer than two suspicious units.
     """
-    pair_image = pairs.pair_image
+    pairs = as_rows(pairs)
+    image_of = pairs.image_of
     together = posterior_set > SUSPICIOUS
     images = pairs.images.shape[0]
-    of_pair = np.where(together, pair_image, images + np.arange(len(pair_image)))
+    of_pair = np.where(together, image_of, images + np.arange(len(image_of)))
     unit = np.unique(of_pair, return_inverse=True)[1]
     suspicion = np.bincount(unit, posterior) / np.bincount(unit)
     rows = np.flatnonzero(suspicion[unit] > SUSPICIOUS)
@@ -61,8 +63,8 @@ def rematch(
     if len(units) < 2:
         nothing = np.zeros(0, int)
         return Rematched(nothing, nothing, np.zeros(0))
-    unit_image = pair_image[rows[first]]
-    model = fit_weighted(pairs.images, pairs.captions, pair_image, 1 - posterior)
+    unit_image = image_of[rows[first]]
+    model = fit_weighted(pairs.images, pairs.captions, image_of, 1 - posterior)
     image_rows = np.unique(unit_image)
     image_codes = np.asarray(encode_rows(model.encode_images, pairs.images, image_rows))
     codes = np.asarray(encode_rows(model.encode_captions, pairs.captions, rows))

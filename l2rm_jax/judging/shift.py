@@ -47,7 +47,7 @@ def find_shifts(
     models: list[Cca],
     images: Rows,
     captions: Rows,
-    pair_image: Int[np.ndarray, " pairs"],
+    image_of: Int[np.ndarray, " pairs"],
     pair_fold: Int[np.ndarray, " pairs"],
     executor: Executor = LOCAL,
 ) -> list[Shift]:
@@ -57,17 +57,17 @@ def find_shifts(
       models: model of each fold, fitted without it.
       images: [images, di] vectors.
       captions: [pairs, dc] vectors, in the order of the user's rows.
-      pair_image: row of the image that each caption is stored with.
+      image_of: row of the image that each caption is stored with.
       pair_fold: fold of each pair.
       executor: compares the rows.
     """
-    pairs = len(pair_image)
+    pairs = len(image_of)
     offsets = np.array([o for o in range(-REACH, REACH + 1) if o])
     other = np.arange(pairs)[:, None] + offsets
     is_there = (other >= 0) & (other < pairs)
     other = np.where(is_there, other, 0)
-    counts = is_there & (pair_image[other] != pair_image[:, None])
-    fits = _fits_better(models, images, captions, pair_image, pair_fold, offsets, executor)
+    counts = is_there & (image_of[other] != image_of[:, None])
+    fits = _fits_better(models, images, captions, image_of, pair_fold, offsets, executor)
     threshold = np.log(pairs * len(offsets) / _SURE)
     gains = np.where(counts, np.where(fits, _FOR, _AGAINST), 0.0)
     found = [
@@ -109,7 +109,7 @@ def _fits_better(
     models: list[Cca],
     images: Rows,
     captions: Rows,
-    pair_image: np.ndarray,
+    image_of: np.ndarray,
     pair_fold: np.ndarray,
     offsets: np.ndarray,
     executor: Executor,
@@ -117,14 +117,14 @@ def _fits_better(
     """Return whether each caption fits the image of each other row better than its own."""
     stacked = Cca(*(np.stack(part) for part in zip(*models, strict=True)))
     shared = [executor.put(value) for value in (stacked, images, captions)]
-    pairs, parts = len(pair_image), []
+    pairs, parts = len(image_of), []
 
     def calls() -> Iterator[tuple]:
         for start in range(0, pairs, BLOCK):
             rows = np.arange(start, start + BLOCK)
             around = np.arange(start - REACH, start + BLOCK + REACH)
             rows, around = (x.clip(0, pairs - 1) for x in (rows, around))
-            yield *shared, pair_image[around], rows, pair_fold[rows], offsets
+            yield *shared, image_of[around], rows, pair_fold[rows], offsets
 
     with progress_bar(pairs, "shifted rows") as bar:
         for fits in executor.map(_fits_within, calls()):

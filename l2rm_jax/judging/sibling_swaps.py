@@ -19,7 +19,7 @@ _FLOOR = 1e-6
 def matched_posterior(
     information: Float[np.ndarray, " pairs"],
     wrong: Float[np.ndarray, "pairs k"],
-    pair_image: Int[np.ndarray, " pairs"],
+    image_of: Int[np.ndarray, " pairs"],
 ) -> Float[np.ndarray, " pairs"]:
     """Estimate the probability that each pair is matched, from its information.
 
@@ -30,12 +30,12 @@ def matched_posterior(
     Args:
       information: [pairs] in nats, by models that have not seen the pairs.
       wrong: [pairs, k] information of known mismatches, for which siblings were moved together.
-      pair_image: [pairs] row of the image that each caption is stored with.
+      image_of: [pairs] row of the image that each caption is stored with.
 
     Returns:
       [pairs] probabilities, in [0, 1]. The true matches are not used.
     """
-    images, position = np.unique(pair_image, return_inverse=True)
+    images, position = np.unique(image_of, return_inverse=True)
     alone, rate = _posterior(information, wrong)
     if len(images) == len(position):
         return alone

@@ -60,7 +60,7 @@ class SuspicionScores(NamedTuple):
 
 def suspicion_scores(
     evidence: Evidence,
-    pair_image: Int[np.ndarray, " pairs"],
+    image_of: Int[np.ndarray, " pairs"],
     pair_fold: Int[np.ndarray, " pairs"],
     pair_key: UInt64[np.ndarray, " pairs"],
 ) -> SuspicionScores:
@@ -68,13 +68,13 @@ def suspicion_scores(
 
     Args:
       evidence: scores of the pairs and of k known mismatches each.
-      pair_image: [pairs] row of the image that each caption is stored with.
+      image_of: [pairs] row of the image that each caption is stored with.
       pair_fold: [pairs] fold of each pair; at least two folds.
       pair_key: [pairs] content hashes, by which at most 50,000 pairs are chosen for each
         regression, whatever the order of the data.
     """
     information, moved = evidence.stored.information, evidence.wrong.scores.information
-    position, counts = np.unique(pair_image, return_inverse=True, return_counts=True)[1:]
+    position, counts = np.unique(image_of, return_inverse=True, return_counts=True)[1:]
     total = np.bincount(position, information)
     moved_total = np.stack([np.bincount(position, column) for column in moved.T], axis=1)
     rest, siblings = total[position] - information, counts[position] - 1
@@ -88,7 +88,7 @@ def suspicion_scores(
         )
     )
     kinds = evidence.wrong, evidence.near
-    left = [_left_behind(kind, pair_image, information) for kind in kinds]
+    left = [_left_behind(kind, image_of, information) for kind in kinds]
     others = [
         *(_columns(kind.scores, *rest) for kind, rest in zip(kinds, left, strict=True)),
         _columns(together, moved_total[position] - moved, siblings[:, None]),
@@ -103,9 +103,9 @@ def suspicion_scores(
     return SuspicionScores(of_set, Level(alone, null), with_set, near, *sets)
 
 
-def _left_behind(moved: Moved, pair_image: np.ndarray, information: np.ndarray) -> tuple:
+def _left_behind(moved: Moved, image_of: np.ndarray, information: np.ndarray) -> tuple:
     """Return the total information of the captions left with each wrong image, and their number."""
-    total, counts = np.bincount(pair_image, information), np.bincount(pair_image)
+    total, counts = np.bincount(image_of, information), np.bincount(image_of)
     return total[moved.image] - information[moved.replaced], counts[moved.image] - 1
 
 

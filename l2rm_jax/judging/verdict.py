@@ -29,7 +29,7 @@ class SuspiciousList(NamedTuple):
 
 def suspicious_list(judgement: Judgement) -> SuspiciousList:
     """Return the length of the list of the most suspicious pairs, and what to expect of it."""
-    pairs, order = judgement.listed, judgement.order
+    pairs, order = judgement.list_length, judgement.order
     posterior = judgement.posterior[order[judgement.kind[order] != PLACEHOLDER]]
     if not pairs:
         return SuspiciousList(0, 0.0, math.nan)
@@ -44,21 +44,22 @@ def verdict(judgement: Judgement, ids: Sequence[str] | None = None) -> list[str]
       judgement: the judgement of the pairs.
       ids: the user's name of each image; None: images are named by row.
     """
-    if judgement.cannot_tell and not judgement.ranks:
+    if judgement.unreliable_reason and not judgement.is_rankable:
         first = [
-            f"Cannot tell which pairs are mismatched or how many: {judgement.cannot_tell}. {_HELP}."
+            "Cannot tell which pairs are mismatched or how many: "
+            f"{judgement.unreliable_reason}. {_HELP}."
         ]
-    elif judgement.cannot_tell:
+    elif judgement.unreliable_reason:
         first = [
             "The ranking is usable: a randomly mismatched pair ranks above a matched pair in at "
             f"least {100 * judgement.auroc:.0f}% of cases.",
-            f"Cannot tell how many pairs are mismatched: {judgement.cannot_tell}. {_HELP}.",
+            f"Cannot tell how many pairs are mismatched: {judgement.unreliable_reason}. {_HELP}.",
         ]
     else:
         first = [rate_sentence(judgement), _list_sentence(judgement)]
-    if judgement.mechanisms and (not judgement.cannot_tell or judgement.ranks):
+    if judgement.mechanisms and (not judgement.unreliable_reason or judgement.is_rankable):
         first.append(_blind_sentence(judgement))
-    if not judgement.cannot_tell and judgement.rate.high < judgement.at_most < 1:
+    if not judgement.unreliable_reason and judgement.rate.high < judgement.upper_bound < 1:
         first.append(_bounds_sentence(judgement))
     if judgement.placeholders:
         first.append(_placeholder_sentence(judgement.placeholders, ids))
@@ -89,7 +90,7 @@ def _blind_sentence(judgement: Judgement) -> str:
     [near] = [each for each in judgement.mechanisms if each.name == "near"]
     if not math.isfinite(near.recall):
         return "Swaps between similar images are not detected."
-    if judgement.cannot_tell:
+    if judgement.unreliable_reason:
         return "Swaps between similar images may go undetected."
     detected = ("not detected", "only partly detected", "detected")[bisect(_DETECTED, near.recall)]
     # Without the recall: next to the list's share of the mismatches it would read as a second one.
@@ -99,7 +100,7 @@ def _blind_sentence(judgement: Judgement) -> str:
 def _bounds_sentence(judgement: Judgement) -> str:
     return (
         f"At least {100 * judgement.rate.low:.1f}% of the pairs are mismatched, and at most "
-        f"{100 * judgement.at_most:.1f}% if captions were also swapped between similar images."
+        f"{100 * judgement.upper_bound:.1f}% if captions were also swapped between similar images."
     )
 
 

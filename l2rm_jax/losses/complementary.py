@@ -13,6 +13,7 @@ Correspondence", NeurIPS 2023.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -71,7 +72,7 @@ def complementary_contrastive(
         raise ValueError(
             f"negatives: found shape {negatives.shape}, expected the shape of sims, {sims.shape}"
         )
-    total = 0.0
+    total: Any = 0.0
     for scores in (sims, sims.T):  # one query per row: images, then captions
         p, rest = _probabilities(scores / tau)
         total += jnp.sum(jnp.where(negatives, BOUNDS[bound](p, rest, q), 0.0)) / len(sims)
@@ -100,7 +101,7 @@ def active_complementary(
     """
     active = weighted_info_nce(sims, labels, tau=tau)
     own = jnp.eye(len(sims), dtype=bool)
-    negative = 0.0
+    negative: Any = 0.0
     for scores in (sims, sims.T):
         tangents = jnp.tan(jax.nn.softmax(scores / tau, axis=1))
         wrong = jnp.sum(jnp.where(own, 0.0, tangents), axis=1)

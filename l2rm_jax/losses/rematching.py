@@ -10,6 +10,7 @@ so a row that received no mass becomes uniform. The denominator of the softmax g
 """
 
 import math
+from typing import Any
 
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
@@ -65,10 +66,11 @@ def soft_info_nce(
 
     It differs from `kl` by the entropy of the plan, a constant. Arguments as in `symmetric_kl`.
     """
-    return -sum(
+    one, other = (
         jnp.mean(jnp.sum(jnp.exp(target) * log_q, axis=axis))
         for log_q, target, axis in _directions(sims, plan, tau)
     )
+    return -(one + other)
 
 
 def jensen_shannon(
@@ -84,7 +86,7 @@ def jensen_shannon(
     KL(mixture || similarities); unlike the Jensen-Shannon divergence, that average is not bounded
     by log 2. Arguments as in `symmetric_kl`.
     """
-    total = 0.0
+    total: Any = 0.0
     for log_q, target, axis in _directions(sims, plan, tau):
         mixture = jnp.logaddexp(log_q, target) - math.log(2)
         total += _divergence(mixture, log_q, axis) + _divergence(mixture, target, axis)

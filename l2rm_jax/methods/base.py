@@ -163,10 +163,7 @@ def forward(
     """
     sims, updated = model.apply(
         {"params": params, "batch_stats": batch_stats},
-        batch.images,
-        batch.tokens,
-        batch.lengths,
-        batch.regions,
+        batch,
         train=True,
         method=RetrievalModel.global_similarity,
         rngs={"dropout": key},
@@ -178,8 +175,7 @@ def forward(
 def evaluate(model: RetrievalModel, state: TrainState, batch: Any) -> Float[Array, "I J"]:
     """Eval-mode similarities of the global batch."""
     variables = {"params": state.params, "batch_stats": state.batch_stats}
-    inputs = (batch.images, batch.tokens, batch.lengths, batch.regions)
-    return model.apply(variables, *inputs, method=RetrievalModel.global_similarity)
+    return model.apply(variables, batch, method=RetrievalModel.global_similarity)
 
 
 def mean_vectors(
@@ -187,8 +183,7 @@ def mean_vectors(
 ) -> tuple[Float[Array, "B D"], Float[Array, "B D"]]:
     """Eval-mode mean regions and mean words of the global batch, as unit vectors."""
     variables = {"params": state.params, "batch_stats": state.batch_stats}
-    inputs = (batch.images, batch.tokens, batch.lengths, batch.regions)
-    return model.apply(variables, *inputs, method="mean_vectors")
+    return model.apply(variables, batch, method="mean_vectors")
 
 
 def pair_losses(
@@ -225,7 +220,7 @@ def init_state(
     local = model.clone(axis_name=None)
     init = jax.jit(local.init)
     key_init = jax.random.fold_in(key, INIT)
-    variables = init(key_init, batch.images[:2], batch.tokens[:2], batch.lengths[:2])
+    variables = init(key_init, jax.tree.map(lambda x: x[:2], batch))
     params = {**variables["params"], **extra}
     return TrainState(
         step=jnp.zeros((), jnp.int32),

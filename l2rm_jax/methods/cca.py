@@ -1,7 +1,7 @@
 """CCA as a method: the head `linear` fitted in closed form, without any gradient.
 
 Each epoch of the run fits with one ridge (a constant added to the variances), and validation keeps
-the best. With `train.draw=posterior`, pairs are weighted by the probability that they are matched;
+the best. With `train.draw=judgement`, pairs are weighted by the probability that they are matched;
 with `train.draw=rematched`, rematched pairs are added with their weights. On semi-paired data only
 the known pairs are used.
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from l2rm_jax.config import NEEDED_HEADS
-from l2rm_jax.data import PairDataset
+from l2rm_jax.data import TrainPairs
 from l2rm_jax.data.vectors import Fitted, caption_vectors, image_vectors
 from l2rm_jax.linear import cca
 from l2rm_jax.linear.cca import Ridge
@@ -24,7 +24,7 @@ START = RIDGES.index(Ridge(3, 1))  # the fit from which other methods start
 
 
 def fit_states(
-    state: TrainState, dataset: PairDataset, weighted: bool
+    state: TrainState, dataset: TrainPairs, weighted: bool
 ) -> list[tuple[TrainState, dict[str, float]]]:
     """Fit the head `linear` to the training pairs, once for each of `RIDGES`.
 
@@ -36,7 +36,7 @@ def fit_states(
     Returns:
       For each ridge, the state with the fitted model, and the ridge as a report.
     """
-    images, captions = image_vectors(dataset), caption_vectors(dataset)
+    images, captions = image_vectors(dataset.to_judge), caption_vectors(dataset.to_judge)
     image_rows, caption_rows, weights = _weighted_pairs(dataset, weighted)
     total = cca.moments(images.rows, captions.rows, image_rows, caption_rows, weights[None])[0]
     mean = total[0, 1:] / total[0, 0]
@@ -64,7 +64,7 @@ def fit_states(
     return fitted
 
 
-def _weighted_pairs(dataset: PairDataset, weighted: bool) -> tuple[np.ndarray, ...]:
+def _weighted_pairs(dataset: TrainPairs, weighted: bool) -> tuple[np.ndarray, ...]:
     """Image row, caption row and weight of each pair to fit to."""
     pairs = np.flatnonzero(dataset.paired)
     weights = (1 - dataset.posterior if weighted else np.ones(len(dataset)))[pairs]

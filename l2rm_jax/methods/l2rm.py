@@ -28,7 +28,6 @@ from l2rm_jax.methods.cost import (
 from l2rm_jax.methods.registry import register_method
 from l2rm_jax.methods.split import split, warmup_pairs
 from l2rm_jax.methods.transport_warnings import transport_warnings
-from l2rm_jax.models.retrieval import RetrievalModel
 from l2rm_jax.ot import partial_sinkhorn
 
 WARMUP_LOSSES = {
@@ -128,7 +127,7 @@ def _update_cost(
     images, regions = (
         parallel.select_rows(x, reserved.index, axis) for x in (matched.images, matched.regions)
     )
-    sims = _score_replicated(model, state, images, regions, matched)
+    sims = _score_replicated(model, state, matched._replace(images=images, regions=regions))
     loss, grads = jax.value_and_grad(cost_loss)(state.own["cost"], sims, reserved)
     params, opt_state = optimiser.update(
         grads, state.own["cost_opt"], state.own["cost"], state.epoch
@@ -137,15 +136,12 @@ def _update_cost(
     return state.replace(own=own), {"loss_cost": loss}
 
 
-def _score_replicated(model, state: TrainState, images, regions, captions) -> Float[Array, "K J"]:
+def _score_replicated(model, state: TrainState, batch) -> Float[Array, "K J"]:
     """Eval-mode similarities of images with all captions of the global batch.
 
     Every device holds all of these images, but only its own captions.
     """
-    variables = {"params": state.params, "batch_stats": state.batch_stats}
-    local = model.clone(axis_name=None)
-    inputs = (images, captions.tokens, captions.lengths, regions)
-    sims = local.apply(variables, *inputs, method=RetrievalModel.global_similarity)
+    sims = base.evaluate(model.clone(axis_name=None), state, batch)
     if model.axis_name is None:
         return sims
     return jax.lax.all_gather(sims, model.axis_name, axis=1, tiled=True)
@@ -232,14 +228,7 @@ def share_of_batch(captions: int) -> float:
 def _cosines(model, variables, batch, key) -> Float[Array, "Q B"]:
     """Train-mode cosines of mean regions with mean words."""
     cosines, _ = model.apply(
-        variables,
-        batch.images,
-        batch.tokens,
-        batch.lengths,
-        batch.regions,
-        method="global_cosine",
-        rngs={"dropout": key},
-        mutable=["batch_stats"],
+        variables, batch, method="global_cosine", rngs={"dropout": key}, mutable=["batch_stats"]
     )
     return cosines
 

@@ -220,13 +220,8 @@ def _loss(
     return loss, (updated.get("batch_stats", {}), metrics)
 
 
-def _encode(model, batch, train: bool = False):
-    images = model.encode_images(batch.images, batch.regions, train)
-    return images, model.encode_captions(batch.tokens, batch.lengths, train)
-
-
 def _embed(model, batch):
-    return _embeddings(model, *_encode(model, batch))
+    return _embeddings(model, *model.encode(batch))
 
 
 def _score(model, drawn, mined=None) -> tuple[tuple, Float[Array, "B D"], Float[Array, "B D"]]:
@@ -243,11 +238,11 @@ def _score(model, drawn, mined=None) -> tuple[tuple, Float[Array, "B D"], Float[
       Eq. 7: outside the known pairs, the first has the mined images and the second the mined
       captions.
     """
-    images, texts = _encode(model, drawn, train=True)
+    images, texts = model.encode(drawn, train=True)
     embeddings = _embeddings(model, images, texts)
     if mined is None:
         return ((model.similarity_across_devices(images, texts, True),), *embeddings)
-    mined_images, mined_texts = _encode(model, mined, train=True)
+    mined_images, mined_texts = model.encode(mined, train=True)
     paired = drawn.pair_index >= 0
     sims = (
         model.similarity_across_devices(_select_rows(paired, images, mined_images), texts, True),

@@ -6,7 +6,7 @@ import numpy as np
 
 from l2rm_jax import mixture
 from l2rm_jax.auroc import auroc
-from l2rm_jax.data import PairDataset
+from l2rm_jax.data import TrainPairs
 from l2rm_jax.data.pairs import SUSPICIOUS
 from l2rm_jax.errors import DataError
 from l2rm_jax.methods.base import EpochPlan, LossSplit
@@ -19,7 +19,7 @@ SMALLEST_SIDE = 0.02
 SEPARATION = 0.5
 
 
-def split(by: str, dataset: PairDataset, losses: Callable[[], np.ndarray]) -> EpochPlan:
+def split(by: str, dataset: TrainPairs, losses: Callable[[], np.ndarray]) -> EpochPlan:
     """Split the pairs of a data set into matched and mismatched ones.
 
     Args:
@@ -97,7 +97,7 @@ def plan_sides(called_matched: np.ndarray, probability: np.ndarray, truth: np.nd
     return EpochPlan({name: rows for name, rows in streams.items() if len(rows)}, report)
 
 
-def warmup_pairs(by: str, dataset: PairDataset) -> np.ndarray:
+def warmup_pairs(by: str, dataset: TrainPairs) -> np.ndarray:
     """Rows of the warm-up's pairs: all of them, or with a judgement only the matched ones.
 
     A split by loss needs a model, which the warm-up trains. A judgement exists before the warm-up,

@@ -152,7 +152,6 @@ def _update_strict(model, optimiser, tau: float, state: TrainState, batch):
 
 def _score(model, batch):
     """Train-mode similarities and mean vectors, from one forward pass."""
-    images = model.encode_images(batch.images, batch.regions, True)
-    captions = model.encode_captions(batch.tokens, batch.lengths, True)
+    images, captions = model.encode(batch, True)
     sims = model.similarity_across_devices(images, captions, True)
     return sims, *model.mean_of_codes(images, captions)

@@ -7,19 +7,17 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, UInt8
+from jaxtyping import Array, Float, UInt8
 from ml_collections import FrozenConfigDict
 
 from l2rm_jax.bases import Bases
+from l2rm_jax.devices.batch import Batch
 from l2rm_jax.models.augment import keep_regions, perturb_words
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.head import make_head
 from l2rm_jax.models.layers import l2_normalise, masked_mean, sample_keys
 from l2rm_jax.models.pretrained import TextTransformer, VisionTransformer
 from l2rm_jax.models.pretrained.pixels import random_crop, to_numbers
-
-Tokens = Int[Array, "J L"] | Float[Array, "J L Dt"]
-Images = Float[Array, "I R Dv"] | UInt8[Array, "I S S 3"]  # region features, or pixels
 
 
 class RetrievalModel(nn.Module):
@@ -81,25 +79,18 @@ class RetrievalModel(nn.Module):
         """Map similarities monotonically to [-1, 1]; see `SimilarityHead.bounded`."""
         return make_head(self.config).bounded(sims)
 
-    def encode_images(
-        self,
-        images: Images,
-        regions: Int[Array, " I"] | None = None,
-        train: bool = False,
-    ) -> ImageCode:
+    def encode_images(self, batch: Batch, train: bool = False) -> ImageCode:
         """Encode images; in training, after augmentation by `model.region_mask`.
 
         Args:
-          images: region features; or pixels, if the model has a base for images.
-          regions: number of regions of each image, 1 to R; None for R each. Rows after the last
-            region are padding and may hold anything. Not used with pixels.
+          batch: rows after the last region of an image may hold anything. If the model has a base
+            for images, `images` are pixels and `regions` are not used.
           train: whether to use dropout, and batch statistics instead of running averages.
         """
+        images, regions = batch.images, batch.regions
         if self.image_base is not None:
             states = self._picture_states(images, train)
             return self.image_encoder(states, jnp.full(len(states), states.shape[1]), train)
-        if regions is None:
-            regions = jnp.full(len(images), images.shape[1])
         if train and (share := self.config.model.region_mask):
             images, regions = self._augment(keep_regions, images, regions, share)
         return self.image_encoder(images, regions, train)
@@ -116,16 +107,9 @@ class RetrievalModel(nn.Module):
         left_out = self.config.model.region_mask if train else 0.0
         return self.image_base(to_numbers(pixels, base.preparation), train, left_out)
 
-    def encode_captions(
-        self, tokens: Tokens, lengths: Int[Array, " J"], train: bool = False
-    ) -> TextCode:
-        """Encode captions; in training, after augmentation by `model.word_noise`.
-
-        Args:
-          tokens: ids of words or pieces `[J, L]`, or vectors `[J, L, Dt]` instead of words.
-          lengths: number of tokens of each caption, 1 to L.
-          train: whether to use dropout.
-        """
+    def encode_captions(self, batch: Batch, train: bool = False) -> TextCode:
+        """Encode captions; in training, with dropout, after augmentation by `model.word_noise`."""
+        tokens, lengths = batch.tokens, batch.lengths
         if train and (share := self.config.model.word_noise):
             ids = self.bases.text.ids if self.bases is not None and self.bases.text else None
             size = self.vocabulary_size if ids is None else ids.count
@@ -135,17 +119,21 @@ class RetrievalModel(nn.Module):
             tokens, lengths = self.text_base(tokens, lengths, train)
         return self.text_encoder(tokens, lengths, train)
 
+    def encode(self, batch: Batch, train: bool = False) -> tuple[ImageCode, TextCode]:
+        """Encode both sides of a batch."""
+        return self.encode_images(batch, train), self.encode_captions(batch, train)
+
     def _augment(self, change: Callable, samples: Array, counts: Array, *settings: Any):
         keys = sample_keys(self.make_rng("dropout"), len(samples), self.axis_name)
         return jax.vmap(lambda *sample: change(*sample, *settings))(keys, samples, counts)
 
-    def embed_images(self, images: Images, regions: Int[Array, " I"]) -> Float[Array, "I D"]:
+    def embed_images(self, batch: Batch) -> Float[Array, "I D"]:
         """Image vectors in evaluation mode; needs a head with a `metric`."""
-        return self.similarity_head.embed_images(self.encode_images(images, regions))
+        return self.similarity_head.embed_images(self.encode_images(batch))
 
-    def embed_captions(self, tokens: Tokens, lengths: Int[Array, " J"]) -> Float[Array, "J D"]:
+    def embed_captions(self, batch: Batch) -> Float[Array, "J D"]:
         """Caption vectors in evaluation mode; needs a head with a `metric`."""
-        return self.similarity_head.embed_texts(self.encode_captions(tokens, lengths))
+        return self.similarity_head.embed_texts(self.encode_captions(batch))
 
     def similarity(
         self, images: ImageCode, texts: TextCode, train: bool = False
@@ -160,14 +148,7 @@ class RetrievalModel(nn.Module):
         """
         return self.similarity_head.alignment(images, texts)
 
-    def global_similarity(
-        self,
-        images: Images,
-        tokens: Tokens,
-        lengths: Int[Array, " J"],
-        regions: Int[Array, " I"] | None = None,
-        train: bool = False,
-    ) -> Float[Array, "all_I all_J"]:
+    def global_similarity(self, batch: Batch, train: bool = False) -> Float[Array, "all_I all_J"]:
         """Similarities of the global batch, the same on each of the n devices.
 
         Each device encodes its own images and captions, receives the encoded images of the other
@@ -175,9 +156,7 @@ class RetrievalModel(nn.Module):
         matrix. Captions stay on their device because SAF normalises per caption, which then needs
         no exchange inside the head.
         """
-        image_code = self.encode_images(images, regions, train)
-        text_code = self.encode_captions(tokens, lengths, train)
-        return self.similarity_across_devices(image_code, text_code, train)
+        return self.similarity_across_devices(*self.encode(batch, train), train)
 
     def similarity_across_devices(
         self, images: ImageCode, texts: TextCode, train: bool = False
@@ -189,32 +168,20 @@ class RetrievalModel(nn.Module):
         sims = self.similarity(images, texts, train)
         return jax.lax.all_gather(sims, self.axis_name, axis=1, tiled=True)
 
-    def global_cosine(
-        self,
-        images: Images,
-        tokens: Tokens,
-        lengths: Int[Array, " J"],
-        regions: Int[Array, " I"] | None = None,
-    ) -> Float[Array, "all_I all_J"]:
+    def global_cosine(self, batch: Batch) -> Float[Array, "all_I all_J"]:
         """Cosines of mean region vectors and mean word vectors, in training mode.
 
         The head is not used. As an ablation (L2RM Tab. 3), 1 minus these cosines replaces the
         learned transport cost.
         """
-        image, text = self.mean_vectors(images, tokens, lengths, regions, train=True)
+        image, text = self.mean_vectors(batch, train=True)
         return image @ text.T
 
     def mean_vectors(
-        self,
-        images: Images,
-        tokens: Tokens,
-        lengths: Int[Array, " J"],
-        regions: Int[Array, " I"] | None = None,
-        train: bool = False,
+        self, batch: Batch, train: bool = False
     ) -> tuple[Float[Array, "all_I D"], Float[Array, "all_J D"]]:
         """Mean region vectors and mean word vectors of the global batch, as unit vectors."""
-        image_code = self.encode_images(images, regions, train)
-        return self.mean_of_codes(image_code, self.encode_captions(tokens, lengths, train))
+        return self.mean_of_codes(*self.encode(batch, train))
 
     def mean_of_codes(
         self, images: ImageCode, texts: TextCode
@@ -227,5 +194,5 @@ class RetrievalModel(nn.Module):
             text = jax.lax.all_gather(text, self.axis_name, tiled=True)
         return image, text
 
-    def __call__(self, images: Array, tokens: Array, lengths: Array) -> Array:
-        return self.global_similarity(images, tokens, lengths)
+    def __call__(self, batch: Batch) -> Array:
+        return self.global_similarity(batch)

@@ -43,8 +43,8 @@ def map_leading_axes(function: Callable, *arrays: Array, ranks: tuple[int, ...])
     batched = [k for k, split in enumerate(splits) if split > 0]
 
     def solve_one(*values):
-        values = dict(zip(batched, values, strict=True))
-        return function(*(values.get(k, array) for k, array in enumerate(arrays)))
+        own = dict(zip(batched, values, strict=True))
+        return function(*(own.get(k, array) for k, array in enumerate(arrays)))
 
     flat = [jnp.broadcast_to(arrays[k], batch + cores[k]).reshape(-1, *cores[k]) for k in batched]
     results = _map(solve_one, flat, max(1, _CHUNK_ENTRIES // max(map(math.prod, cores))))

@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 import numpy as np
 from jaxtyping import Float, Int
+from PIL.Image import Image
 
 from l2rm_jax.data.files import new_file
 from l2rm_jax.judging import Judgement
@@ -51,7 +52,7 @@ class Gallery(NamedTuple):
         the nearest images instead.
       captions: [pairs]
       ids: [images] the user's name of each image.
-      pictures: [images] files of the images; None if there are only features.
+      pictures: [images] files of the images, or Pillow pictures; None if there are only features.
       review: pairs of the blind review, in display order.
       review_weight: 1 / probability that each of these was drawn, for `decisions.csv`.
       shown: number of the most suspicious pairs whose picture is embedded in the file. Pictures of
@@ -65,7 +66,7 @@ class Gallery(NamedTuple):
     judgement: Judgement
     captions: Sequence[str]
     ids: Sequence[str]
-    pictures: Sequence[Path] | None
+    pictures: Sequence[Path | Image] | None
     review: Int[np.ndarray, " n"]
     review_weight: Float[np.ndarray, " n"]
     shown: int
@@ -137,7 +138,7 @@ def _narrowed(gallery: Gallery) -> tuple[Gallery, Int[np.ndarray, " rows"] | Non
         return gallery, None
     judgement = listed(gallery.judgement, gallery.review, LISTED)
     rows = rows_needed(judgement)
-    images, review = np.unique(judgement.image[rows]), np.asarray(gallery.review)
+    images, review = np.unique(judgement.image_of[rows]), np.asarray(gallery.review)
     narrowed = gallery._replace(
         judgement=taken(judgement, rows, images),
         captions=[gallery.captions[row] for row in rows],
@@ -162,15 +163,15 @@ def rows_needed(judgement: Judgement) -> Int[np.ndarray, " rows"]:
     They are the pairs in the order, all captions of their images, the proposed captions, and the
     first caption of each of the nearest images, shown if a picture cannot be shown.
     """
-    image, order = judgement.image, judgement.order
+    image, order = judgement.image_of, judgement.order
     is_shown = np.zeros(int(image.max()) + 1, bool)
     is_shown[image[order]] = True
     needed = is_shown[image]
     proposals = judgement.proposal[order].ravel()
     needed[proposals[proposals >= 0]] = True
-    if len(judgement.near):
+    if len(judgement.nearest_images):
         stored, first = np.unique(image, return_index=True)
-        near = np.unique(judgement.near[np.flatnonzero(is_shown)])
+        near = np.unique(judgement.nearest_images[np.flatnonzero(is_shown)])
         needed[first[np.isin(stored, near)]] = True
     return np.flatnonzero(needed)
 
@@ -195,10 +196,12 @@ def taken(
     return replace(
         judgement,
         **{name: getattr(judgement, name)[rows] for name in columns},
-        image=place(judgement.image[rows], images),
+        image_of=place(judgement.image_of[rows], images),
         proposal=place(judgement.proposal[rows], rows),
         order=place(judgement.order, rows),
-        near=place(judgement.near[images], images) if len(judgement.near) else judgement.near,
+        nearest_images=place(judgement.nearest_images[images], images)
+        if len(judgement.nearest_images)
+        else judgement.nearest_images,
     )
 
 
@@ -231,10 +234,11 @@ def _columns(found: Judgement) -> Iterator[tuple[str, Iterator[bytes]]]:
         yield name, _codes(getattr(found, name), 0.0, 1.0)
     yield "information", _codes(found.information, *_range(found.information))
     yield "kind", _slices(found.kind, "u1")
-    for name in ("image", "proposal", "order"):
-        yield name, _slices(getattr(found, name), "<i4")
-    if len(found.near):
-        yield "near", _slices(found.near, "<i4")
+    named = {"image": found.image_of, "proposal": found.proposal, "order": found.order}
+    for name, rows in named.items():
+        yield name, _slices(rows, "<i4")
+    if len(found.nearest_images):
+        yield "near", _slices(found.nearest_images, "<i4")
 
 
 def _slices(column: np.ndarray, dtype: str) -> Iterator[bytes]:
@@ -283,7 +287,7 @@ def _write_block(file: BinaryIO, name: str, pieces: Iterable[bytes]) -> None:
     file.write(start + base64.b64encode(packed) + end)
 
 
-def _addresses(pictures: Iterable[Path], folder: Path) -> Iterator[str]:
+def _addresses(pictures: Iterable[Path | Image], folder: Path) -> Iterator[str]:
     """Yield addresses relative to the page's `folder`, so that both can be moved together."""
 
     @cache
@@ -291,6 +295,9 @@ def _addresses(pictures: Iterable[Path], folder: Path) -> Iterator[str]:
         return os.path.relpath(parent or ".", folder)
 
     for picture in pictures:
+        if not isinstance(picture, str | Path):  # it has no file; the page shows its neighbours
+            yield ""
+            continue
         parent, name = os.path.split(picture)
         yield quote(os.fsencode(os.path.join(prefix(parent), name)))
 
@@ -302,9 +309,8 @@ def _write_pictures(file: BinaryIO, gallery: Gallery) -> None:
     """
     found = gallery.judgement
     pairs = np.concatenate([gallery.review, found.order[: gallery.shown]]).astype(np.int64)
-    for image in dict.fromkeys(found.image[pairs].tolist()):
-        picture = Path(gallery.pictures[image])
-        shown = make_thumbnail(picture, side=SIDE, quality=QUALITY)
+    for image in dict.fromkeys(found.image_of[pairs].tolist()):
+        shown = make_thumbnail(gallery.pictures[image], side=SIDE, quality=QUALITY)
         if not isinstance(shown, str):
             kind, content = shown.uri.removeprefix("data:").split(";base64,")
             element = f'<script type="{kind}" data-image="{image}">{content}</script>\n'

@@ -33,18 +33,20 @@ class Thumbnail(NamedTuple):
     size: tuple[int, int] | None = None
 
 
-def make_thumbnail(path: Path, *, side: int = SIDE, quality: int = QUALITY) -> Thumbnail | str:
+def make_thumbnail(
+    picture: Path | Image.Image, *, side: int = SIDE, quality: int = QUALITY
+) -> Thumbnail | str:
     """Read a picture for a page; or return the reason why it cannot be shown.
 
     Small files in formats that browsers show are embedded unchanged, other files as JPEG.
 
     Args:
-      path: the file.
+      picture: the file, or a Pillow picture.
       side: longer side in pixels after reducing.
       quality: of the JPEG after reducing, 1 to 95.
     """
     try:
-        content = path.read_bytes()
+        content = _as_png(picture) if isinstance(picture, Image.Image) else picture.read_bytes()
     except FileNotFoundError:
         return "no such file"
     except (OSError, ValueError) as error:  # ValueError: a name with a null character
@@ -55,6 +57,12 @@ def make_thumbnail(path: Path, *, side: int = SIDE, quality: int = QUALITY) -> T
     if kind and len(content) <= SMALL:
         return _as_uri(kind, content)
     return _reduced(content, side, quality)
+
+
+def _as_png(picture: Image.Image) -> bytes:
+    file = io.BytesIO()
+    picture.save(file, "PNG", compress_level=1)
+    return file.getvalue()
 
 
 def _reduced(content: bytes, side: int, quality: int) -> Thumbnail | str:

@@ -91,9 +91,9 @@ def embed(workdirs: Sequence[str], data: str, out: str | Path) -> str:
     images = retriever.encode_images(data)
     in_pixels = retriever.preparation is not None
     stored = open_named_split(data, retriever.data_config, in_pixels)
-    vectors, count = images.vectors(), len(stored.captions)
+    vectors, count = images.vectors(), len(stored)
     if count:
-        texts = stored.captions if retriever.in_words or not stored.vectors else stored.vectors
+        texts = stored.texts if retriever.in_words or stored.captions is None else stored.captions
         captions = retriever.encode_captions(texts)
     about = {"run": retriever.title, "fingerprint": retriever.maker.fingerprint, "data": data}
     with new_directory(Path(out)) as directory:
@@ -101,8 +101,8 @@ def embed(workdirs: Sequence[str], data: str, out: str | Path) -> str:
         replace_lines(directory / "image_ids.txt", images.ids)
         if count:
             np.save(directory / "captions.npy", captions.vectors())
-            np.save(directory / "pairs.npy", stored.caption_image)
-            replace_lines(directory / "captions.txt", stored.captions)
+            np.save(directory / "pairs.npy", stored.image_of)
+            replace_lines(directory / "captions.txt", stored.labels)
         write_json(directory / "about.json", about | {"head": images.head, "metric": images.metric})
     size, metric = vectors.shape[1], images.metric
     return f"{out}: {len(images):,} images, {count:,} captions, {size} numbers each ({metric})"

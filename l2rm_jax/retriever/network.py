@@ -19,6 +19,7 @@ from l2rm_jax.data.pairs import Tokens
 from l2rm_jax.data.pieces import Pieces
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.text import UNKNOWN, Vocabulary, load_sentence_splitter, tokenize
+from l2rm_jax.devices.batch import Batch
 from l2rm_jax.devices.hosts import advise_on_memory
 from l2rm_jax.devices.parallel import Replicas, matmul_precision
 from l2rm_jax.errors import DataError
@@ -237,12 +238,11 @@ class Network:
         )
 
     def _accepts(self, method: str, shape: tuple[int, int]) -> bool:
-        inputs = (
-            jax.ShapeDtypeStruct((1, *shape), jnp.float32),
-            jax.ShapeDtypeStruct((1,), jnp.int32),
-        )
+        rows = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
+        counts = jax.ShapeDtypeStruct((1,), jnp.int32)
+        batch = Batch(images=rows, regions=counts, tokens=rows, lengths=counts)
         try:
-            jax.eval_shape(partial(self._model.apply, method=method), self._host_variables, *inputs)
+            jax.eval_shape(partial(self._model.apply, method=method), self._host_variables, batch)
         except (flax.errors.FlaxError, TypeError, ValueError):  # of whichever layer meets it first
             return False
         return True

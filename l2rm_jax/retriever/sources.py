@@ -15,16 +15,14 @@ from l2rm_jax.data import scenes
 from l2rm_jax.data.captions import caption_files
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.ids import read_image_ids
+from l2rm_jax.data.layouts import SCENES, open_split
+from l2rm_jax.data.layouts.precomp import read_images
+from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.pictures import prepare_all
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.record import read_record
 from l2rm_jax.data.scenes.drawing import write_png
-from l2rm_jax.data.stored import (
-    SCENES,
-    StoredSplit,
-    open_split,
-    read_images,
-)
+from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import ConfigError, DataError, nearest_flag
 
 SPLIT = "test"  # default split of a directory
@@ -96,14 +94,13 @@ def image_source(
         raise ConfigError(f"region_counts and ids cannot be combined with a directory ({images})")
     stored = open_named_split(str(images), data_config, in_pixels=preparation is not None)
     texts = captions = None
-    if stored.captions:
-        starts = np.searchsorted(stored.caption_image, np.arange(len(stored.images) + 1))
-        captions = [stored.captions[slice(*ends)] for ends in itertools.pairwise(starts)]
+    if len(stored):
+        starts = np.searchsorted(stored.image_of, np.arange(len(stored.images) + 1))
+        labels = stored.labels
+        captions = [labels[slice(*ends)] for ends in itertools.pairwise(starts)]
         texts = [own[0] for own in captions]
-    directory, split = split_name(str(images))
-    count = len(stored.images)
-    ids = read_image_ids(directory, split, count) or row_numbers(count)
-    return Source(stored.images, ids, texts, captions, read_record(directory))
+    record = read_record(split_name(str(images))[0])
+    return Source(stored.images, stored.image_ids, texts, captions, record)
 
 
 def _encoded_pictures(
@@ -155,7 +152,7 @@ def caption_source(captions: Captions, ids: Sequence[str] | None) -> Source:
     return Source(texts, _checked_ids(ids, len(texts), "captions"), texts)
 
 
-def open_named_split(name: str, data_config: ConfigDict, in_pixels: bool = False) -> StoredSplit:
+def open_named_split(name: str, data_config: ConfigDict, in_pixels: bool = False) -> Pairs:
     """Open `DIR:split`, `DIR` (its split "test"), or `scenes:split`, the built-in data set.
 
     A directory needs no captions.
@@ -182,10 +179,11 @@ def open_named_split(name: str, data_config: ConfigDict, in_pixels: bool = False
         )
     config.update({"name": Path(directory).name, "path": directory})
     path = Path(directory)
-    has_captions = caption_files(path, split) or (path / f"{split}_caps.npy").exists()
+    has_captions = caption_files(path, split) or split_file(path, split, "vectors").exists()
     if not has_captions:
         images = read_images(path, split, in_pixels)
-        return StoredSplit(split, images, [], np.zeros(0, np.int64))
+        ids = read_image_ids(directory, split, len(images))
+        return Pairs(images, None, np.zeros(0, np.int64), texts=[], ids=ids, split=split)
     return open_split(config, split, in_pixels=in_pixels)
 
 

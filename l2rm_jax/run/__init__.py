@@ -5,7 +5,7 @@ The training loop is `l2rm_jax/train.py`; this package holds the functions that 
 - `run`: the run in progress (model, method, state, plan, position); `initialise` opens it and sets
   the state that a run or an epoch starts from;
 - `inputs`, `validate_config`: checks of the config and the data before training;
-- `judgement`: judges the training pairs (`judged_pairs`) and keeps the result; `sampling` samples
+- `judgement`: judges the training pairs and keeps the result; `sampling` samples
   pairs by it; `detector` and `fold_runs`: runs that judge the pairs of another run;
 - `pretrained`: the pretrained weights of a run; `frozen_encoder` and `encoders` encode with
   pretrained models as they are;

@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 from l2rm_jax import console
 from l2rm_jax.data.files import replace_array
 from l2rm_jax.data.loading import save_vocabulary_and_index
-from l2rm_jax.data.pairs import Data, PairDataset
+from l2rm_jax.data.train_pairs import Data, TrainPairs
 from l2rm_jax.devices.hosts import is_primary, on_any_host, wait_for_file
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import named_errors
@@ -22,7 +22,6 @@ from l2rm_jax.judging.fold_samples import REFERENCES
 from l2rm_jax.judging.log_odds import Similarity, best_temperature, product_similarity
 from l2rm_jax.run.fold_runs import FOLD_DIRECTORY, SCORES_FILE, fold_config, is_trained
 from l2rm_jax.run.initialise import open_run, open_workdir
-from l2rm_jax.run.judged_pairs import judged_pairs
 from l2rm_jax.run.results import is_finished
 from l2rm_jax.run.run import Run
 
@@ -85,18 +84,17 @@ def open_detector(
 
 
 def _keep_scores(
-    config: ConfigDict, pairs: PairDataset, task: FoldTask, fold: int, workdir: Path
+    config: ConfigDict, pairs: TrainPairs, task: FoldTask, fold: int, workdir: Path
 ) -> None:
     """Write the scores of the pairs that a fold's run trains on: the other folds, judged alone."""
     path = workdir / FOLD_DIRECTORY.format(fold) / SCORES_FILE
     if is_primary() and not path.exists():
         outside = task.rows[task.folds.of_pair != fold]
         folds, seed = config.judgement.folds, config.seed + 1
-        others = judged_pairs(config.data, pairs.take(outside))
-        judged = judge_pairs(others, folds=folds, seed=seed)
+        judged = judge_pairs(pairs.take(outside).to_judge, folds=folds, seed=seed)
         scores: Float[np.ndarray, " pairs"] = np.zeros(len(pairs))
         # Where the linear models cannot tell, nothing is left out.
-        scores[outside] = 1 - judged.posterior if judged.ranks else 1
+        scores[outside] = judged.matched if judged.is_rankable else 1
         replace_array(path, scores)
     wait_for_file(path)
 
@@ -132,7 +130,7 @@ def fold_run(
 
 
 def fold_similarity(
-    run: Run, pairs: PairDataset, part: Int[np.ndarray, " n"]
+    run: Run, pairs: TrainPairs, part: Int[np.ndarray, " n"]
 ) -> tuple[Similarity, float]:
     """Make the function by which an open run compares images and captions, and its temperature.
 

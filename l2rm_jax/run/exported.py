@@ -17,10 +17,11 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from ml_collections import ConfigDict
 
 from l2rm_jax.data.files import new_directory
-from l2rm_jax.data.loading import PRETRAINED, PRETRAINED_IMAGES, VOCABULARY_FILE
+from l2rm_jax.data.loading import PRETRAINED, PRETRAINED_IMAGES
 from l2rm_jax.data.pieces import needed_module
 from l2rm_jax.data.pretrained import SMALL_FILES
 from l2rm_jax.data.record import DATASET_FILE
+from l2rm_jax.data.run_words import VOCABULARY_FILE
 from l2rm_jax.data.weights import WEIGHT_FILE
 from l2rm_jax.errors import CheckpointError, first_line
 from l2rm_jax.evaluation.recall import DIRECTIONS, RECALL_AT

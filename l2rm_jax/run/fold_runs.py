@@ -52,7 +52,7 @@ def check_detector(config: ConfigDict, method: Method, is_used: bool) -> None:
     elif name != LINEAR and not is_used:
         wrong.append(
             f"judgement.detector: found {name!r}, expected linear, as nothing uses a judgement; "
-            "set split.by=judgement, data.filter=judgement or train.draw=posterior"
+            "set split.by=judgement, data.filter=judgement or train.draw=judgement"
         )
     elif not is_trained(config):
         if every:

@@ -14,9 +14,10 @@ from jaxtyping import Float, Float16, Int32
 from l2rm_jax.bases import ImageBase, TextBase
 from l2rm_jax.data.batches import caption_batches, image_batches
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.pairs import PairDataset, Tokens
+from l2rm_jax.data.pairs import Tokens
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.pretrained import Encoders
+from l2rm_jax.data.train_pairs import TrainPairs
 from l2rm_jax.models.pretrained import TextTransformer, VisionTransformer
 from l2rm_jax.models.pretrained.pixels import to_numbers
 from l2rm_jax.run.pair_scores import collect_rows
@@ -43,8 +44,8 @@ class FrozenCaptions:
 
     def blocks(self, tokens: Tokens, batch_size: int) -> Blocks:
         """Encode captions, given as the ids of the directory's tokenizer, sorted by length."""
-        for ids, lengths, rows, count in caption_batches(tokens, batch_size):
-            states, counts = self._encode(self._params, ids, lengths)
+        for batch, rows, count in caption_batches(tokens, batch_size):
+            states, counts = self._encode(self._params, batch.tokens, batch.lengths)
             yield rows[:count], np.asarray(states)[:count], np.asarray(counts)[:count]
 
 
@@ -70,14 +71,14 @@ class FrozenImages:
     def blocks(self, pixels: Pixels, batch_size: int) -> Blocks:
         """Encode pictures, in their order."""
         start = 0
-        for batch, _, count in image_batches(pixels, batch_size):
-            states = np.asarray(self._encode(self._params, batch))[:count]
+        for batch, count in image_batches(pixels, batch_size):
+            states = np.asarray(self._encode(self._params, batch.images))[:count]
             yield np.arange(start, start + count), states, np.full(count, states.shape[1], np.int32)
             start += count
 
 
 def judged_vectors(
-    encoders: Encoders, pairs: PairDataset, batch_size: int
+    encoders: Encoders, pairs: TrainPairs, batch_size: int
 ) -> dict[str, Float16[np.ndarray, "n D"]]:
     """One vector of each caption and of each image, by the pretrained encoders that there are.
 
@@ -87,32 +88,32 @@ def judged_vectors(
       batch_size: captions or images encoded at once.
 
     Returns:
-      The vectors, by their field of `PairDataset`: `judged_captions`, `judged_images`.
+      The vectors of the sides that have an encoder: `captions`, `images`.
     """
     bases, params, judged = encoders.bases, encoders.parameters(), {}
     if bases.text is not None:
         captions = FrozenCaptions(bases.text, params["text_base"], vector=True)
         blocks, title = captions.blocks(pairs.tokens, batch_size), _title("captions", pairs)
-        judged["judged_captions"] = _first_states(blocks, len(pairs), title)
+        judged["captions"] = _first_states(blocks, len(pairs), title)
     if bases.image is not None:
         images = FrozenImages(bases.image, params["image_base"], vector=True)
         blocks, title = images.blocks(pairs.images, batch_size), _title("images", pairs)
-        judged["judged_images"] = _first_states(blocks, len(pairs.images), title)
+        judged["images"] = _first_states(blocks, len(pairs.images), title)
     return judged
 
 
 def with_vectors(
-    pairs: PairDataset, vectors: Mapping[str, Float16[np.ndarray, "n D"]]
-) -> PairDataset:
+    pairs: TrainPairs, vectors: Mapping[str, Float16[np.ndarray, "n D"]]
+) -> TrainPairs:
     """The pairs with the vectors that `judged_vectors` gives."""
-    judged = {
-        name: RegionFeatures.from_array(array[:, None], _title(name.removeprefix("judged_"), pairs))
-        for name, array in vectors.items()
+    encoded = {
+        side: RegionFeatures.from_array(array[:, None], _title(side, pairs))
+        for side, array in vectors.items()
     }
-    return replace(pairs, **judged)
+    return replace(pairs, encoded=replace(pairs.pairs, **encoded))
 
 
-def _title(what: str, pairs: PairDataset) -> str:
+def _title(what: str, pairs: TrainPairs) -> str:
     return f"vectors of the {what} of {pairs.split}"
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from l2rm_jax.data.pairs import PairDataset
+from l2rm_jax.data.train_pairs import TrainPairs
 from l2rm_jax.errors import DivergedError
 from l2rm_jax.evaluation.recall import (
     DIRECTIONS,
@@ -67,7 +67,7 @@ class Reference(NamedTuple):
     own_warnings: Callable[[Mapping[str, float], Mapping[str, float]], Warnings]
 
 
-def make_reference(config: Any, dev: PairDataset, method: Method) -> Reference:
+def make_reference(config: Any, dev: TrainPairs, method: Method) -> Reference:
     """Make the reference for a run with this config and validation split.
 
     Args:

@@ -10,8 +10,8 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from l2rm_jax.data.loading import save_vocabulary_and_index
-from l2rm_jax.data.pairs import Data
 from l2rm_jax.data.record import keep_record
+from l2rm_jax.data.train_pairs import Data
 from l2rm_jax.devices.hosts import exit_on_host_failure, is_primary, require_shared_directory
 from l2rm_jax.devices.parallel import Replicas, matmul_precision
 from l2rm_jax.errors import ConfigError

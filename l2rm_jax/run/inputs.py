@@ -6,8 +6,8 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.loading import load_data
-from l2rm_jax.data.pairs import Data, PairDataset
 from l2rm_jax.data.streams import check_batch_size, check_queue_length
+from l2rm_jax.data.train_pairs import Data, TrainPairs
 from l2rm_jax.devices.parallel import matmul_precision
 from l2rm_jax.errors import Problems, named_errors
 from l2rm_jax.evaluation.protocols import check_protocols, parse_protocols
@@ -30,8 +30,17 @@ def read_data(config: ConfigDict, workdir: str | Path) -> Data:
       ConfigError: a field is invalid, or does not fit the data.
       DataError: a data file is missing or invalid.
     """
+    check_settings(config)  # before any file is read
+    return check_data(config, load_run_data(config, workdir))
+
+
+def check_data(config: ConfigDict, data: Data) -> Data:
+    """Return the data of a run, checked against its config.
+
+    Raises:
+      ConfigError, DataError: as `read_data`.
+    """
     method = check_settings(config)
-    data = load_run_data(config, workdir)
     bases = data.pretrained.bases if data.pretrained else None
     check_word_noise(config.model, in_words=len(data.vocabulary) > 0, bases=bases)
     check_train_size(config, data.train, method)
@@ -58,7 +67,7 @@ def load_run_data(config: ConfigDict, workdir: str | Path | None) -> Data:
     return data
 
 
-def check_values(*splits: PairDataset) -> None:
+def check_values(*splits: TrainPairs) -> None:
     """Read the image features and caption vectors of some splits once, to check their values.
 
     It takes seconds for some thousand images. Features of the training split are checked as they
@@ -101,7 +110,7 @@ def check_settings(config: ConfigDict) -> Method:
     return method
 
 
-def check_train_size(config: ConfigDict, train: PairDataset, method: Method | None) -> None:
+def check_train_size(config: ConfigDict, train: TrainPairs, method: Method | None) -> None:
     """Check that the batch, and the queue of the method (if it is valid), fit the training split.
 
     Raises:
@@ -114,7 +123,7 @@ def check_train_size(config: ConfigDict, train: PairDataset, method: Method | No
         check_queue_length(train, method.queue_length, size)
 
 
-def check_test_size(config: ConfigDict, test: PairDataset) -> None:
+def check_test_size(config: ConfigDict, test: TrainPairs) -> None:
     """Check that the test split has the images and captions that the protocols require.
 
     Raises:

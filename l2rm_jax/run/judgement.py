@@ -1,6 +1,6 @@
 """The judgement of a run's training pairs: made once, kept in the workdir, used by the method.
 
-`split.by=judgement`, `data.filter=judgement` and `train.draw=posterior` or `rematched` use it.
+`split.by=judgement`, `data.filter=judgement` and `train.draw=judgement` or `rematched` use it.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 from l2rm_jax.console import say
 from l2rm_jax.data import filters
 from l2rm_jax.data.files import open_arrays
-from l2rm_jax.data.pairs import Data, PairDataset, Rematched
+from l2rm_jax.data.train_pairs import Data, Rematched, TrainPairs
 from l2rm_jax.devices.hosts import is_primary, on_any_host, wait_for_file
 from l2rm_jax.errors import ConfigError, DataError, check_names
 from l2rm_jax.judging import (
@@ -34,7 +34,6 @@ from l2rm_jax.judging.verdict import rate_sentence
 from l2rm_jax.methods import Method
 from l2rm_jax.methods.split import split_quality
 from l2rm_jax.run.fold_runs import is_trained
-from l2rm_jax.run.judged_pairs import judged_pairs
 from l2rm_jax.run.sampling import DRAWS, EVEN, REMATCHED
 
 _KEPT = ("a judgement of pairs", "remove it to have the pairs judged again")
@@ -80,12 +79,12 @@ def check_judgement(config: ConfigDict, method: Method) -> None:
         )
     if draw == REMATCHED and method.pair_values and not chooses:
         wrong.append(
-            f"train.draw: found 'rematched', expected 'even' or 'posterior', as {config.method} "
+            f"train.draw: found 'rematched', expected 'even' or 'judgement', as {config.method} "
             "keeps a number per stored pair, and rematched pairs have none"
         )
     if draw == REMATCHED and config.data.filter == "judgement":
         wrong.append(
-            "train.draw: found 'rematched', expected 'even' or 'posterior' with "
+            "train.draw: found 'rematched', expected 'even' or 'judgement' with "
             "data.filter=judgement, which drops the pairs that would be rematched"
         )
     if wrong:
@@ -122,8 +121,8 @@ def judge_data(
     """Judge the training pairs, if the config of the run uses that.
 
     The judgement is made once, or taken from `judgement.path`, and kept in `workdir` as
-    `judgement.npz`; with `train.draw=rematched`, the fields of `data.pairs.Rematched` too, which
-    are added to a file without them. One that is made before a later epoch is kept beside it, as
+    `judgement.npz`; with `train.draw=rematched`, the fields of `Rematched` too, which are added to
+    a file without them. One that is made before a later epoch is kept beside it, as
     `judgement-EPOCH.npz`.
 
     On several hosts, host 0 judges by a detector in closed form; a trained one runs on all of them.
@@ -153,7 +152,7 @@ def judge_data(
             given = Path(config.judgement.path)
             given = given / JUDGEMENT_FILE if given.is_dir() else given
             made = read_judgement(given)
-            check_same_pairs(made, data.train.stored_image, given)
+            check_same_pairs(made, data.train.pairs, given)
     elif is_trained(config):
         if on_any_host(not path.exists()):
             made = _judge(config, data, open_detector, epoch)
@@ -163,7 +162,7 @@ def judge_data(
         write_judgement(path, made)
     wait_for_file(path)
     judgement = read_judgement(path)
-    check_same_pairs(judgement, data.train.stored_image, path)
+    check_same_pairs(judgement, data.train.pairs, path)
     if not config.judgement.path:
         _check_made(judgement, config, path)
     summary = Summary(
@@ -182,7 +181,7 @@ def _judge(config: ConfigDict, data: Data, open_detector: OpenDetector, epoch: i
         say(f"judging {len(data.train):,} pairs by models that have not seen them")
     with open_detector(data, epoch) as detector:
         return judge_pairs(
-            judged_pairs(config.data, data.train),
+            data.train.to_judge,
             detector,
             name=settings.detector,
             folds=settings.folds,
@@ -206,15 +205,14 @@ def _check_made(judgement: Judgement, config: ConfigDict, path: Path) -> None:
 
 
 def _rematched(
-    path: Path, config: ConfigDict, train: PairDataset, judgement: Judgement
+    path: Path, config: ConfigDict, train: TrainPairs, judgement: Judgement
 ) -> Rematched:
     """The rematched pairs that are kept with a judgement; computed and added if they are not."""
     names = [f"{REMATCHED}_{field}" for field in Rematched._fields]
     with open_arrays(path, *_KEPT) as file:
         if set(names) <= set(file):
             return Rematched(*(file[name] for name in names))
-    pairs = judged_pairs(config.data, train)
-    rematched = rematch(pairs, judgement.posterior, judgement.posterior_set)
+    rematched = rematch(train.to_judge, judgement.posterior, judgement.posterior_set)
     if is_primary():
         write_judgement(path, judgement, **dict(zip(names, rematched, strict=True)))
     return rematched
@@ -249,7 +247,7 @@ def _filtered(settings: ConfigDict, data: Data) -> Data:
     return dataclasses.replace(data, train=train.take(kept), mismatch=mismatch)
 
 
-def _report(judgement: Judgement, train: PairDataset) -> dict[str, object]:
+def _report(judgement: Judgement, train: TrainPairs) -> dict[str, object]:
     rate, posterior = judgement.rate, judgement.posterior
     values: dict[str, object] = {
         "detector": judgement.made.by,

@@ -8,9 +8,9 @@ import jax
 from ml_collections import ConfigDict
 
 from l2rm_jax.bases import Bases
-from l2rm_jax.data.loading import VOCABULARY_FILE
 from l2rm_jax.data.pieces import Pieces
 from l2rm_jax.data.record import read_record
+from l2rm_jax.data.run_words import VOCABULARY_FILE
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import CheckpointError, first_line
 from l2rm_jax.methods.base import TrainState

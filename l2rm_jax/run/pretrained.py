@@ -16,8 +16,8 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.data.files import open_arrays, replace_arrays
 from l2rm_jax.data.loading import PRETRAINED, PRETRAINED_IMAGES
-from l2rm_jax.data.pairs import Data, PairDataset
 from l2rm_jax.data.pretrained import SOURCE_FILE, Encoders, Pretrained, open_pretrained
+from l2rm_jax.data.train_pairs import Data, TrainPairs
 from l2rm_jax.devices.hosts import is_primary, wait_for_file
 from l2rm_jax.devices.parallel import matmul_precision
 from l2rm_jax.errors import ConfigError, DataError, Problems
@@ -264,7 +264,7 @@ def with_judged_vectors(config: ConfigDict, data: Data, workdir: str | Path) -> 
     return replace(data, train=with_vectors(data.train, judged))
 
 
-def _digest(encoders: Encoders, pairs: PairDataset) -> str:
+def _digest(encoders: Encoders, pairs: TrainPairs) -> str:
     """Hash of the weights, of the captions in pieces, and of the number and size of the images."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update(json.dumps([encoders.hashes(), *map(int, pairs.images.shape)]).encode())

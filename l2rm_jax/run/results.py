@@ -13,14 +13,14 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from l2rm_jax.data.files import replace_file
-from l2rm_jax.data.pairs import PairDataset
+from l2rm_jax.data.train_pairs import TrainPairs
 from l2rm_jax.evaluation.protocols import chance_rows, recall_rows
 from l2rm_jax.version import __version__
 
 RESULTS_FILE = "results.json"
 
 
-def result_rows(sims: np.ndarray, test: PairDataset, evaluation: ConfigDict) -> dict[str, dict]:
+def result_rows(sims: np.ndarray, test: TrainPairs, evaluation: ConfigDict) -> dict[str, dict]:
     """Rows of the result table, by protocol.
 
     Args:
@@ -32,7 +32,7 @@ def result_rows(sims: np.ndarray, test: PairDataset, evaluation: ConfigDict) -> 
     return recall_rows(sims, test.captions_per_image, *settings)
 
 
-def chance_of(test: PairDataset, evaluation: ConfigDict) -> dict[str, dict]:
+def chance_of(test: TrainPairs, evaluation: ConfigDict) -> dict[str, dict]:
     """Rows of the result table for random rankings of the test split, one for each size."""
     return chance_rows(len(test.images), test.captions_per_image, evaluation.protocol)
 

@@ -18,9 +18,10 @@ import numpy as np
 from jaxtyping import Int
 from ml_collections import ConfigDict
 
-from l2rm_jax.data.batches import Batch, scoring_batches
-from l2rm_jax.data.pairs import Data, PairDataset
+from l2rm_jax.data.batches import scoring_batches
 from l2rm_jax.data.streams import TrainStream
+from l2rm_jax.data.train_pairs import Data, TrainPairs
+from l2rm_jax.devices.batch import Batch
 from l2rm_jax.devices.hosts import advise_on_memory
 from l2rm_jax.devices.parallel import AXIS, Replicas, RunAhead
 from l2rm_jax.evaluation.recall import recalls
@@ -266,7 +267,7 @@ class Run:
         self.restore_best()
         return self.score(self.data.test, score, *inputs)
 
-    def score(self, split: PairDataset, score: Callable = Scorer.similarities, *inputs: Any) -> Any:
+    def score(self, split: TrainPairs, score: Callable = Scorer.similarities, *inputs: Any) -> Any:
         """Score any split with the current model; `score` and `inputs` as in `score_test`."""
         networks = [self._variables(n) for n in range(self.method.networks)]
         hints = scoring_hints(self.config, self.model.is_product)

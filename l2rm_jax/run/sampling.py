@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from l2rm_jax.data.pairs import PairDataset
+from l2rm_jax.data.train_pairs import TrainPairs
 from l2rm_jax.errors import DataError
 from l2rm_jax.methods import EpochPlan
 
-EVEN, POSTERIOR, REMATCHED = DRAWS = ("even", "posterior", "rematched")
+EVEN, BY_JUDGEMENT, REMATCHED = DRAWS = ("even", "judgement", "rematched")
 
 
-def draw_pairs(plan: EpochPlan, train: PairDataset, seed: int, epoch: int) -> EpochPlan:
+def draw_pairs(plan: EpochPlan, train: TrainPairs, seed: int, epoch: int) -> EpochPlan:
     """Keep each pair of a plan with the probability that it is matched, and add rematched ones.
 
     An epoch has each pair at most once; the expected number of pairs is the number of matched ones.
@@ -34,7 +34,7 @@ def draw_pairs(plan: EpochPlan, train: PairDataset, seed: int, epoch: int) -> Ep
     rng, matched = np.random.default_rng([seed, epoch]), 1 - train.posterior
     drawn = rng.random(len(train)) < matched
     streams = {name: rows[drawn[rows]] for name, rows in plan.streams.items()}
-    draw, expected = POSTERIOR, math.fsum(matched)
+    draw, expected = BY_JUDGEMENT, math.fsum(matched)
     if train.rematched is not None:
         draw, expected = REMATCHED, expected + math.fsum(train.rematched.weight)
         more = _draw_rematched(train, rng)
@@ -44,7 +44,7 @@ def draw_pairs(plan: EpochPlan, train: PairDataset, seed: int, epoch: int) -> Ep
         }
     for name, rows in streams.items():
         if not len(rows):
-            of = "probabilities of being matched" if draw == POSTERIOR else "weights"
+            of = "probabilities of being matched" if draw == BY_JUDGEMENT else "weights"
             raise DataError(
                 f"train.draw={draw} draws none of the {len(plan.streams[name])} training pairs: "
                 f"their {of} sum to {expected:.2g}"
@@ -52,7 +52,7 @@ def draw_pairs(plan: EpochPlan, train: PairDataset, seed: int, epoch: int) -> Ep
     return replace(plan, streams=streams)
 
 
-def _draw_rematched(train: PairDataset, rng: np.random.Generator) -> np.ndarray:
+def _draw_rematched(train: TrainPairs, rng: np.random.Generator) -> np.ndarray:
     """Pairs that give image and caption, `[n, 2]`, of each rematched pair that is drawn."""
     image, caption, weight = train.rematched
     drawn = rng.random(len(weight)) < weight

@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 
 from l2rm_jax.audit.audit import Audit
-from l2rm_jax.audit.inputs import Inputs
 from l2rm_jax.audit.outputs import write_files
 from l2rm_jax.data.files import new_directory
-from l2rm_jax.judging import Judgement, Pairs
+from l2rm_jax.data.pairs import Pairs
+from l2rm_jax.data.train_pairs import TrainPairs
+from l2rm_jax.judging import Judgement
 from l2rm_jax.judging.groups import Repeated
 from l2rm_jax.judging.judgement import MATCHED, NEAR_DUPLICATE, SHIFTED, SWAPPED_CAPTION, Provenance
 from l2rm_jax.judging.posterior import Mechanism
@@ -21,21 +22,31 @@ POSTERIOR = np.array([0.98, 0.92, 0.9, 0.9, 0.62, 0.02, *[0.0] * (PAIRS - 6)])
 HOSTILE = "a <b>|dog|</b>\n `on` *a* [beach](x)"
 
 
-def make_inputs(**changes) -> Inputs:
+FIELDS = [field.name for field in dataclasses.fields(Audit)]
+
+
+def make_pairs(**changes) -> Pairs:
     rng = np.random.default_rng(0)
     images = rng.normal(size=(IMAGES, 4)).astype(np.float32)
     captions = rng.normal(size=(PAIRS, 3)).astype(np.float32)
-    pair_image = np.arange(PAIRS) // 2
+    image_of = np.arange(PAIRS) // 2
     texts = [HOSTILE, *(f"caption {row}" for row in range(1, PAIRS))]
-    inputs = Inputs(
-        name="data/mine",
-        pair_image=pair_image,
-        texts=texts,
-        read_pairs=lambda: Pairs(images, captions, pair_image, texts=texts),
+    pairs = Pairs(
+        images,
+        captions,
+        image_of,
+        texts,
         ids=[f"photos/{row}.jpg" for row in range(IMAGES)],
+        name="data/mine",
         digest="0123456789abcdef",
     )
-    return inputs._replace(**changes)
+    return dataclasses.replace(pairs, **changes)
+
+
+def mismatched_pairs(truth: np.ndarray) -> TrainPairs:
+    """Training pairs of which these were mismatched on purpose."""
+    pairs = make_pairs()
+    return TrainPairs(pairs, np.where(truth, (pairs.image_of + 1) % IMAGES, pairs.image_of))
 
 
 def make_judgement(**changes) -> Judgement:
@@ -49,7 +60,7 @@ def make_judgement(**changes) -> Judgement:
     none_fits = np.full(PAIRS, np.nan)
     none_fits[0] = 0.5
     judgement = Judgement(
-        image=np.arange(PAIRS) // 2,
+        image_of=np.arange(PAIRS) // 2,
         fold=np.arange(PAIRS) // 2 % 5,
         group=np.arange(PAIRS) // 2,
         similarity=np.linspace(-1, 1, PAIRS),
@@ -57,36 +68,36 @@ def make_judgement(**changes) -> Judgement:
         posterior_set=POSTERIOR / 2,
         posterior_caption=POSTERIOR / 2,
         posterior=POSTERIOR,
-        q=q,
+        fdr=q,
         kind=kind,
         proposal=proposal,
         probability=probability,
         none_fits=none_fits,
         order=order,
         conflicts=np.array([[0, 1]]),
-        near=np.zeros((IMAGES, 3), np.int64),
+        nearest_images=np.zeros((IMAGES, 3), np.int64),
         rate=Rate(0.108, 0.05, 0.2),
         mechanisms=(
             Mechanism("image", 0.99, 0.9, 0.02, 0.95),
             Mechanism("near", 0.6, 0.04, 0.8, np.nan),
         ),
-        listed=4,
+        list_length=4,
         shifts=(Shift(8, 30, -1),),
         repeated=(Repeated(0, 12),),
         placeholders=(),
-        cannot_tell="",
+        unreliable_reason="",
         auroc=0.93,
-        ranks=True,
+        is_rankable=True,
         made=Provenance("linear", "linear (CCA, nested)", 5, 0, "0" * 16, "0.1.0"),
-        at_most=0.35,
+        upper_bound=0.35,
     )
     return dataclasses.replace(judgement, **changes)
 
 
 def make_audit(**changes) -> Audit:
     """An audit; `changes` are fields of it or of its judgement."""
-    own = {name: changes.pop(name) for name in Audit._fields if name in changes}
-    return Audit(**{"inputs": make_inputs(), "judgement": make_judgement(**changes)} | own)
+    own = {name: changes.pop(name) for name in FIELDS if name in changes}
+    return Audit(**{"pairs": make_pairs(), "judgement": make_judgement(**changes)} | own)
 
 
 def write(audit: Audit, directory: Path) -> Path:

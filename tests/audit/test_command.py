@@ -4,17 +4,20 @@ import json
 
 import jax
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from l2rm_jax import main
+from l2rm_jax import main, open_audit
 from l2rm_jax.audit import command
-from l2rm_jax.audit.inputs import read_inputs
+from l2rm_jax.audit.inputs import read_training_pairs
 from l2rm_jax.config import get_config
+from l2rm_jax.data.split_files import split_file
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, DataError, L2RMError
 from l2rm_jax.executors import LOCAL
 from l2rm_jax.judging import read_judgement
+from l2rm_jax.judging.rates_by import rate_lines
 from l2rm_jax.judging.verdict import verdict
 from l2rm_jax.run.inputs import read_data
 from l2rm_jax.train import train
@@ -74,10 +77,59 @@ def test_a_directory_is_audited_and_the_verdict_printed(data, tmp_path, capsys):
     assert len(asked) == 1
 
 
+def write_sources(directory):
+    """Vectors of 300 pairs, where one source is stored with other images."""
+    write_vectors(directory, train=60)
+    source = np.where(np.arange(300) % 3, "shop a", "shop | b")
+    pq.write_table(
+        pa.table({"source": source, "uid": np.arange(300)}), split_file("data", "train", "columns")
+    )
+    captions = np.load("data/train_caps.npy")
+    wrong = np.flatnonzero(source == "shop | b")
+    captions[wrong] = captions[np.roll(wrong, 7)]
+    np.save("data/train_caps.npy", captions)
+
+
+@pytest.mark.slow
+def test_the_rates_of_a_column_are_reported(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_sources(tmp_path / "data")
+    assert status("audit --data=data --out=out --by=source") == 0
+    lines = capsys.readouterr().out.splitlines()
+    place = next(row for row, line in enumerate(lines) if line.startswith("By source"))
+    rates = open_audit("out").by("source")
+    assert lines[place : place + 3] == rate_lines("source", rates)
+    assert [each.value for each in rates] == ["shop | b", "shop a"] and rates[0].differs
+    report = (tmp_path / "out" / "report.md").read_text()
+    table = report[report.index("By source") :]
+    assert table.index("shop") < table.index("shop a") and "| 200 |" in table
+    assert "shop | b" not in table  # as a cell, it has no border
+    frame = open_audit("out").to_frame()
+    assert frame["uid"].tolist() == list(range(300)) and set(frame["source"]) == {
+        "shop a",
+        "shop | b",
+    }
+
+
+def test_an_unknown_column_is_refused_before_any_work(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_sources(tmp_path / "data")
+    monkeypatch.setattr(command, "judge_pairs", lambda *_, **__: pytest.fail("judged"))
+    known = "a further column of the pairs: source, uid"
+    with pytest.raises(SystemExit, match=f"by: found 'sauce', expected {known}"):
+        main.main(["audit", "--data=data", "--out=out", "--by=sauce"])
+    assert not (tmp_path / "out").exists() and not (tmp_path / "out.partial").exists()
+
+
 def write_split(directory, split, images):
     np.save(directory / f"{split}_ims.npy", np.eye(images, 4, dtype=np.float32))
     text = "\n".join(f"a caption {row}" for row in range(2 * images))
     (directory / f"{split}_caps.txt").write_text(f"{text}\n")
+
+
+def audit_of(config, **changes):
+    pairs, train, words = read_training_pairs(config)
+    return make_audit(pairs=pairs, train=train, config=config, words=words, **changes)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +151,7 @@ def test_a_command_is_advised_only_if_it_would_run(tmp_path, batch, kept, splits
         write_split(tmp_path, split, PAIRS // 2)
     scores = np.where(np.arange(PAIRS) < kept * PAIRS, 0.9, 0.1)
     np.save(tmp_path / "scores.npy", scores)
-    audit = make_audit(inputs=read_inputs(config), posterior=1 - scores)
+    audit = audit_of(config, posterior=1 - scores)
     lines = command.describe_audit(audit, tmp_path).splitlines()
     assert ("--config.judgement.path" in lines[-1]) == advised
     if len(splits) == 2:  # the advice agrees with the run's own checks
@@ -113,7 +165,7 @@ def test_a_command_is_advised_only_if_it_would_run(tmp_path, batch, kept, splits
         except L2RMError:
             runs = False
         assert runs == advised
-    unclear = make_audit(inputs=audit.inputs, cannot_tell="so")
+    unclear = audit_of(config, unreliable_reason="so")
     assert "--config.judgement.path" not in command.describe_audit(unclear, tmp_path)
 
 
@@ -121,7 +173,7 @@ def test_exit_statuses(data):
     [_, changes] = data
     assert status("audit --data=data --out=a --config.audit.max_share=0.06") == 0  # low is 0.05
     assert status("audit --data=data --out=b --config.audit.max_share=0.04") == 3
-    changes["cannot_tell"] = "the images are equal"
+    changes["unreliable_reason"] = "the images are equal"
     assert status("audit --data=data --out=c") == 0
     assert status("audit --data=data --out=d --config.audit.max_share=0.9") == 4
     assert status("audit --data=data") == 1
@@ -131,11 +183,11 @@ def test_exit_statuses(data):
 @pytest.mark.slow
 def test_what_a_run_has_judged_is_not_judged_again(data, tmp_path, capsys, monkeypatch):
     asked = data[0]
-    config = tiny_config("infonce", "vse", warmup_epochs=0, epochs=1, draw="posterior")
+    config = tiny_config("infonce", "vse", warmup_epochs=0, epochs=1, draw="judgement")
     config.data.name, config.data.path = "vectors", str(write_vectors(tmp_path / "v", train=60))
     train(config, tmp_path / "run", Replicas(jax.devices()[:1]))
     capsys.readouterr()
-    not_made = "l2rm_jax.audit.inputs.judged_pairs"
+    not_made = "l2rm_jax.data.vectors.set_rows"
     monkeypatch.setattr(not_made, lambda *_: pytest.fail("vectors that nobody needs were made"))
     assert status("audit --workdir=run --out=a") == 0 and not asked
     kept = read_judgement(tmp_path / "run" / "judgement.npz")

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from l2rm_jax.audit.inputs import inputs_of_arrays, read_inputs
+from l2rm_jax.audit.inputs import read_training_pairs
 from l2rm_jax.config import default
+from l2rm_jax.data.pairs import Pairs
+from l2rm_jax.data.vectors import as_rows
 from l2rm_jax.errors import DataError
 
 rng = np.random.default_rng(0)
@@ -20,6 +22,10 @@ def config_of(path, **mismatch):
     return config
 
 
+def read(config):
+    return read_training_pairs(config)[0]
+
+
 def write_train(path, images=IMAGES, captions=CAPTIONS, texts=None):
     np.save(path / "train_ims.npy", images)
     if captions is not None:
@@ -31,42 +37,41 @@ def write_train(path, images=IMAGES, captions=CAPTIONS, texts=None):
 def test_vectors_of_a_directory_without_dev_and_test(tmp_path):
     write_train(tmp_path)
     (tmp_path / "train_ids.txt").write_text("".join(f"{k}.jpg\n" for k in range(6)))
-    inputs = read_inputs(config_of(tmp_path))
-    every = np.arange(12)
-    np.testing.assert_array_equal(inputs.pairs.images[every[:6]], IMAGES)
-    np.testing.assert_array_equal(inputs.pairs.captions[every], CAPTIONS)
-    np.testing.assert_array_equal(inputs.pairs.pair_image, every // 2)
-    assert inputs.ids == [f"{k}.jpg" for k in range(6)] and inputs.name == str(tmp_path)
-    assert inputs.pairs.texts is inputs.pairs.text_rows is inputs.pictures is inputs.truth is None
+    pairs, every = as_rows(read(config_of(tmp_path))), np.arange(12)
+    np.testing.assert_array_equal(pairs.images[every[:6]], IMAGES)
+    np.testing.assert_array_equal(pairs.captions[every], CAPTIONS)
+    np.testing.assert_array_equal(pairs.image_of, every // 2)
+    assert pairs.ids == [f"{k}.jpg" for k in range(6)] and pairs.name == str(tmp_path)
+    assert pairs.texts is pairs.words is pairs.pictures is None
 
 
 def test_text_beside_vectors_is_a_second_kind_of_rows(tmp_path):
     write_train(tmp_path, texts=TEXTS)
-    inputs = read_inputs(config_of(tmp_path))
-    assert inputs.pairs.texts == TEXTS and inputs.pairs.text_rows.shape[0] == 12
-    np.testing.assert_array_equal(inputs.pairs.captions[np.arange(12)], CAPTIONS)
+    pairs = as_rows(read(config_of(tmp_path)))
+    assert pairs.texts == TEXTS and pairs.words.shape[0] == 12
+    np.testing.assert_array_equal(pairs.captions[np.arange(12)], CAPTIONS)
 
 
 def test_a_mismatch_on_purpose_is_the_truth(tmp_path):
     write_train(tmp_path, captions=None, texts=TEXTS)
-    inputs = read_inputs(config_of(tmp_path, protocol="caption", rate=0.5))
-    np.testing.assert_array_equal(inputs.truth, inputs.pairs.pair_image != np.arange(12) // 2)
-    assert inputs.truth.any()
+    pairs, train, _ = read_training_pairs(config_of(tmp_path, protocol="caption", rate=0.5))
+    np.testing.assert_array_equal(~train.matched, pairs.image_of != np.arange(12) // 2)
+    assert not train.matched.all()
 
 
 def test_the_digest_sees_every_input(tmp_path):
     write_train(tmp_path, texts=TEXTS)
-    digests = [read_inputs(config_of(tmp_path)).digest]
-    assert digests == [read_inputs(config_of(tmp_path)).digest]
-    digests.append(read_inputs(config_of(tmp_path, protocol="caption", rate=0.5)).digest)
+    digests = [read(config_of(tmp_path)).digest]
+    assert digests == [read(config_of(tmp_path)).digest]
+    digests.append(read(config_of(tmp_path, protocol="caption", rate=0.5)).digest)
     write_train(tmp_path, texts=[*TEXTS[:-1], "another one"])
-    digests.append(read_inputs(config_of(tmp_path)).digest)
+    digests.append(read(config_of(tmp_path)).digest)
     write_train(tmp_path, images=IMAGES + np.float32(1e-3))
-    digests.append(read_inputs(config_of(tmp_path)).digest)
+    digests.append(read(config_of(tmp_path)).digest)
     write_train(tmp_path, captions=CAPTIONS + np.float32(1e-3))
-    digests.append(read_inputs(config_of(tmp_path)).digest)
+    digests.append(read(config_of(tmp_path)).digest)
     (tmp_path / "train_ids.txt").write_text("".join(f"{k}.jpg\n" for k in range(6)))
-    digests.append(read_inputs(config_of(tmp_path)).digest)
+    digests.append(read(config_of(tmp_path)).digest)
     assert len(set(digests)) == 6
 
 
@@ -75,37 +80,33 @@ def test_all_problems_of_a_directory_come_before_any_work(tmp_path):
     images[3, 1], captions[7, 0], captions[9, 2] = np.nan, np.inf, np.nan
     write_train(tmp_path, images, captions)
     with pytest.raises(DataError) as error:
-        read_inputs(config_of(tmp_path))
+        read(config_of(tmp_path))
     assert len(error.value.args) == 3
 
 
 def test_arrays_and_texts():
-    inputs = inputs_of_arrays(IMAGES, CAPTIONS, texts=TEXTS)
-    np.testing.assert_array_equal(inputs.pairs.pair_image, np.arange(12) // 2)
-    assert inputs.ids == list("012345") and inputs.pairs.text_rows.shape[0] == 12
+    pairs = as_rows(Pairs.from_arrays(IMAGES, CAPTIONS, texts=TEXTS))
+    np.testing.assert_array_equal(pairs.image_of, np.arange(12) // 2)
+    assert pairs.image_ids == list("012345") and pairs.words.shape[0] == 12
     own = np.arange(12) % 6
-    inputs = inputs_of_arrays(IMAGES.astype(np.float16), TEXTS, own, ids=list("abcdef"))
-    np.testing.assert_array_equal(inputs.pairs.pair_image, own)
-    assert (
-        inputs.pairs.texts == TEXTS
-        and inputs.pairs.text_rows is None
-        and inputs.ids == list("abcdef")
-    )
+    pairs = as_rows(Pairs.from_arrays(IMAGES.astype(np.float16), TEXTS, own, ids=list("abcdef")))
+    np.testing.assert_array_equal(pairs.image_of, own)
+    assert pairs.texts == TEXTS and pairs.words is None and pairs.ids == list("abcdef")
 
 
 def test_wrong_arrays_are_listed_together():
     images = IMAGES.copy()
     images[[1, 4]] = np.nan
     with pytest.raises(DataError) as error:
-        inputs_of_arrays(images, CAPTIONS[:, 0], None, ["a"], ["b"])
-    starts = ("images: row 1 ", "images: row 4 ", "captions: found float32 [12]")
+        Pairs.from_arrays(images, CAPTIONS[:, 0], None, texts=["a"], ids=["b"])
+    starts = ("images: row 1: ", "images: row 4: ", "captions: found float32 [12]")
     assert all(map(str.startswith, error.value.args, starts)) and len(error.value.args) == 3
     with pytest.raises(DataError) as error:
-        inputs_of_arrays(IMAGES, CAPTIONS, np.arange(12), ["a"], ["b"])
-    starts = ("texts: found 1", "ids: found 1", "pair_image: entry 6 is 6")
+        Pairs.from_arrays(IMAGES, CAPTIONS, np.arange(12), texts=["a"], ids=["b"])
+    starts = ("texts: found 1", "ids: found 1", "image_of: entry 6 is 6")
     assert all(map(str.startswith, error.value.args, starts))
     with pytest.raises(DataError, match=r"11 .*6 images"):
-        inputs_of_arrays(IMAGES, CAPTIONS[:11])
+        Pairs.from_arrays(IMAGES, CAPTIONS[:11])
 
 
 WORDS = [f"a {('red', 'blue')[at % 2]} {('ball', 'cup', 'boat')[at % 3]}" for at in range(12)]
@@ -123,23 +124,23 @@ TEXT_FORMS = {
 @pytest.mark.parametrize("form", TEXT_FORMS)
 def test_texts_in_every_form(form):
     images = np.random.default_rng(0).normal(size=(12, 4))
-    expected = inputs_of_arrays(images, WORDS)
-    found = inputs_of_arrays(images, TEXT_FORMS[form](WORDS))
-    assert found.pairs.texts == WORDS and {type(text) for text in found.pairs.texts} == {str}
+    expected = Pairs.from_arrays(images, WORDS)
+    found = Pairs.from_arrays(images, TEXT_FORMS[form](WORDS))
+    assert found.texts == WORDS and {type(text) for text in found.texts} == {str}
     assert found.digest == expected.digest
     vectors = np.ones((12, 3))
-    second = inputs_of_arrays(images, vectors, texts=TEXT_FORMS[form](WORDS))
-    assert second.digest == inputs_of_arrays(images, vectors, texts=WORDS).digest
+    second = Pairs.from_arrays(images, vectors, texts=TEXT_FORMS[form](WORDS))
+    assert second.digest == Pairs.from_arrays(images, vectors, texts=WORDS).digest
 
 
 @pytest.mark.parametrize("missing", [None, float("nan"), 7])
 def test_a_missing_text_is_one_clear_error(missing):
     images, texts = np.ones((12, 4)), [*WORDS[:-1], missing]
     with pytest.raises(DataError) as caught:
-        inputs_of_arrays(images, texts)
+        Pairs.from_arrays(images, texts)
     assert caught.value.args[0].startswith(f"captions: entry 11 is {missing!r}")
     with pytest.raises(DataError) as caught:
-        inputs_of_arrays(images, np.ones((12, 3)), texts=texts)
+        Pairs.from_arrays(images, np.ones((12, 3)), texts=texts)
     assert caught.value.args[0].startswith(f"texts: entry 11 is {missing!r}")
 
 
@@ -148,10 +149,10 @@ def test_numbers_of_any_size_and_of_16_bits():
 
     vectors = np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32)
     for scale in (1e30, 1e-30):
-        rows = inputs_of_arrays(vectors * np.float32(scale), vectors).pairs.images
+        rows = Pairs.from_arrays(vectors * np.float32(scale), vectors).images
         assert rows.dtype == np.float32
         np.testing.assert_allclose(rows * np.abs(vectors).max(), vectors, rtol=1e-5)
     small = vectors.astype(ml_dtypes.bfloat16)
     np.testing.assert_array_equal(
-        inputs_of_arrays(small, vectors).pairs.images, small.astype(np.float32)
+        Pairs.from_arrays(small, vectors).images, small.astype(np.float32)
     )

@@ -9,7 +9,6 @@ import pytest
 
 from l2rm_jax.audit import outputs
 from l2rm_jax.audit.command import describe_audit
-from l2rm_jax.audit.outputs import write_audit
 from l2rm_jax.audit.review import HEADER, draw_review, read_decisions
 from l2rm_jax.audit.run_columns import OfRun
 from l2rm_jax.config import get_config
@@ -22,8 +21,9 @@ from tests.audit.made import (
     PAIRS,
     POSTERIOR,
     make_audit,
-    make_inputs,
     make_judgement,
+    make_pairs,
+    mismatched_pairs,
     write,
 )
 
@@ -52,24 +52,18 @@ def test_all_files_are_there_and_two_writings_are_equal(written, tmp_path):
 
 
 def test_arrays_are_written_by_what_they_were_made_of(written, tmp_path):
-    out = write_audit(make_judgement(), make_inputs(), tmp_path / "out")
+    out = make_audit().write(tmp_path / "out")
     assert (out / "pairs.parquet").read_bytes() == (written / "pairs.parquet").read_bytes()
 
 
-def test_a_judgement_of_other_pairs_is_refused(tmp_path):
-    inputs = make_inputs(pair_image=np.zeros(PAIRS, int))
-    with pytest.raises(DataError, match="judgement: found 40 other pairs"):
-        write_audit(make_judgement(), inputs, tmp_path / "out")
-    assert not list(tmp_path.iterdir())
-
-
 def test_names_of_kept_images(written, tmp_path):
-    inputs = make_inputs()
+    pairs = make_pairs()
     kept = np.load(written / "kept.npy")
     names = (written / "kept_ids.txt").read_text().splitlines()
-    assert names == [inputs.ids[image] for image in make_judgement().image[kept]]
-    rows = inputs._replace(ids=list(map(str, range(len(inputs.ids)))))
-    assert not (write_audit(make_judgement(), rows, tmp_path / "rows") / "kept_ids.txt").exists()
+    assert names == [pairs.ids[image] for image in make_judgement().image_of[kept]]
+    for ids in (None, list(map(str, range(len(pairs.ids))))):
+        out = make_audit(pairs=make_pairs(ids=ids)).write(tmp_path / str(ids is None))
+        assert not (out / "kept_ids.txt").exists()
 
 
 def test_what_a_run_says_of_the_pairs_has_columns(tmp_path):
@@ -90,7 +84,7 @@ def test_what_a_run_says_of_the_pairs_has_columns(tmp_path):
 
 def test_the_table_has_every_pair_in_the_order_of_the_data(written):
     table = pq.read_table(written / "pairs.parquet").to_pydict()
-    assert table["row"] == list(range(PAIRS)) and table["image_row"] == [k // 2 for k in range(40)]
+    assert table["row"] == list(range(PAIRS)) and table["image_of"] == [k // 2 for k in range(40)]
     assert table["image"][3] == "photos/1.jpg" and table["caption"][0] == HOSTILE
     assert table["posterior"] == POSTERIOR.tolist()
     assert table["kind"][:7] == [*["swapped_caption"] * 4, "shifted", "near_duplicate", "matched"]
@@ -105,7 +99,7 @@ def test_without_pyarrow_the_table_is_csv(tmp_path, monkeypatch):
     monkeypatch.setattr(outputs.importlib.util, "find_spec", lambda name: None)
     out = write(make_audit(), tmp_path / "out")
     lines = (out / "pairs.csv").read_text().splitlines()
-    assert lines[0].startswith("row,id,image,image_row,caption,fold,group,similarity,")
+    assert lines[0].startswith("row,id,image,image_of,caption,fold,group,similarity,")
     assert not (out / "pairs.parquet").exists()
 
 
@@ -124,7 +118,7 @@ def test_decisions_override_the_judgement(tmp_path):
     others = [row for row in (0, 30, 31) if row != rows[0]]
     lines = [f"{row},{'fits' if row == 0 else 'wrong'},3,list," for row in others]
     decisions = read_decisions(write_decisions(tmp_path / "d.csv", first, *lines), PAIRS)
-    audit = make_audit(decisions=decisions, inputs=make_inputs(truth=np.arange(PAIRS) < 5))
+    audit = make_audit(decisions=decisions, train=mismatched_pairs(np.arange(PAIRS) < 5))
     out = write(audit, tmp_path / "out")
     scores, kept = np.load(out / "scores.npy"), np.load(out / "kept.npy")
     assert scores[0] == 1 and scores[30] == 0 and 0 in kept and 30 not in kept
@@ -153,6 +147,6 @@ def test_decisions_of_another_audit_are_refused(tmp_path):
 def test_pictures_of_the_built_in_data_set_are_drawn(tmp_path):
     config = get_config()
     config.data.scenes_train = IMAGES
-    out = write(make_audit(inputs=make_inputs(config=config)), tmp_path / "out")
+    out = write(make_audit(config=config), tmp_path / "out")
     assert len(list((out / "pictures").glob("*.png"))) == IMAGES
     assert (out / "gallery.html").read_text().count("data-image=") == IMAGES

@@ -37,7 +37,7 @@ def place(tmp_path, monkeypatch) -> Path:
         np.save(mine / f"{split}_caps.npy", captions.astype(np.float32))
     np.save("images.npy", images)
     np.save("captions.npy", captions)
-    np.save("pair_image.npy", image_of)
+    np.save("image_of.npy", image_of)
     texts = [f"a picture of thing {image}" for image in written_for]
     np.save("texts.npy", texts)
     return tmp_path

@@ -5,7 +5,7 @@ import csv
 import numpy as np
 import pytest
 
-from l2rm_jax.audit.outputs import Column, write_table
+from l2rm_jax.audit.table import Column, read_table, write_table
 from l2rm_jax.data.files import new_file
 from l2rm_jax.errors import ConfigError
 
@@ -35,6 +35,13 @@ def test_text_survives_a_round_trip_through_csv(tmp_path):
     assert [row["wrong"] for row in rows] == ["", "false", "true", "false", "true", "false"]
     assert [row["fold"] for row in rows] == ["", "", "", "", "3", "4"]
     assert [row["loss"] for row in rows] == ["0", "0.0666667", "", "0.2", "0.266667", "0.333333"]
+
+
+def test_a_long_caption_is_read_again(tmp_path):
+    texts = np.array(["a" * 200_000, TEXTS[0]], object)
+    columns = {"row": Column(np.arange(2), np.ones(2, bool)), "caption": Column(texts, texts != "")}
+    write_table(tmp_path / "pairs.csv", columns)
+    assert read_table(tmp_path, 2)["caption"].tolist() == texts.tolist()
 
 
 def test_parquet_has_types_and_nulls(tmp_path):

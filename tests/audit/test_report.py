@@ -16,8 +16,8 @@ from tests.audit.made import (
     PAIRS,
     POSTERIOR,
     make_audit,
-    make_inputs,
     make_judgement,
+    mismatched_pairs,
 )
 
 
@@ -37,18 +37,18 @@ def test_the_verdict_has_the_numbers_of_the_judgement():
 
 def test_bounds_are_said_where_they_say_more_than_the_interval():
     said = verdict(make_judgement())[3]
-    for at_most in (0.2, 1.0, np.nan):
-        assert len(verdict(make_judgement(at_most=at_most))) == 3
+    for upper_bound in (0.2, 1.0, np.nan):
+        assert len(verdict(make_judgement(upper_bound=upper_bound))) == 3
     assert said in report.page(make_audit(), None, [])
     assert report.values(make_audit(), None)["at_most"] == 0.35
-    assert report.values(make_audit(at_most=np.nan), None)["at_most"] is None
+    assert report.values(make_audit(upper_bound=np.nan), None)["at_most"] is None
 
 
 def test_where_it_cannot_tell_no_number_looks_like_success():
     for ranks in (True, False):
-        lines = verdict(make_judgement(cannot_tell="pairs are alike", ranks=ranks))
+        lines = verdict(make_judgement(unreliable_reason="pairs are alike", is_rankable=ranks))
         assert any("pairs are alike" in line for line in lines)
-    unclear = make_audit(cannot_tell="pairs are alike")
+    unclear = make_audit(unreliable_reason="pairs are alike")
     titles = [title for title, *_ in report.tables(make_audit())]
     assert [title for title, *_ in report.tables(unclear)] == titles[2:]
     page = report.page(unclear, None, [])
@@ -65,7 +65,7 @@ def test_placeholders_are_named_and_left_out_of_the_list():
         placeholders=[Placeholder(15, 5, 10), Placeholder(3, 2, 8)],
     )
     assert suspicious_list(found.judgement).holds == suspicious_list(make_judgement()).holds
-    last = verdict(found.judgement, found.inputs.ids)[-1]
+    last = verdict(found.judgement, found.pairs.ids)[-1]
     assert "photos/15.jpg" in last and "10" in last
     assert any(
         rows and rows[0] == ("photos/15.jpg", "15", "5", "10")
@@ -99,7 +99,7 @@ def test_decisions_and_truth_stand_in_the_page_and_in_the_numbers():
         np.array([1, 2]), np.array(["wrong", "fits"], object), *np.zeros((3, 2), int)
     )
     truth = np.arange(PAIRS) < 8
-    audit = make_audit(inputs=make_inputs(truth=truth), decisions=decisions)
+    audit = make_audit(train=mismatched_pairs(truth), decisions=decisions)
     rate = ReviewedRate(0.2, 0.1, 0.3, 2)
     page = report.page(audit, rate, [])
     assert {2, 1, 0} <= {*numbers(report.by_eye(decisions, None))}

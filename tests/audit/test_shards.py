@@ -7,10 +7,10 @@ import pytest
 
 from l2rm_jax import main
 from l2rm_jax.audit.command import audit_directory
-from l2rm_jax.audit.shards import inputs_of_shards
 from l2rm_jax.config import get_config
 from l2rm_jax.data import parquet_vectors
 from l2rm_jax.data.files import locked_file
+from l2rm_jax.data.layouts.shards import open_shard_pairs
 from l2rm_jax.data.shards import ShardRows, are_shards
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.run.config_file import with_changes
@@ -65,7 +65,7 @@ def write_tables(directory, vectors, ends, kind="list"):
 
 
 def opened(directory):
-    return inputs_of_shards(directory, directory.parent / "copies")
+    return open_shard_pairs(directory, directory.parent / "copies")
 
 
 def test_the_split_into_shards_does_not_matter(vectors, tmp_path):
@@ -74,10 +74,10 @@ def test_the_split_into_shards_does_not_matter(vectors, tmp_path):
     ends = np.arange(20, PAIRS, 21)
     many = opened(write_shards(tmp_path / "many", vectors, ends, flat=True))
     assert one.digest == many.digest and one.ids == many.ids
-    assert many.pairs.texts[7] == "picture 7 of many" and many.ids[230] == "000000230"
+    assert many.texts[7] == "picture 7 of many" and many.ids[230] == "000000230"
     rows = np.array([239, 0, 19, 20, 21, 5, 5])
-    np.testing.assert_array_equal(many.pairs.images[rows], vectors[0][rows])
-    np.testing.assert_array_equal(many.pairs.captions[rows], vectors[1][rows])
+    np.testing.assert_array_equal(many.images[rows], vectors[0][rows])
+    np.testing.assert_array_equal(many.captions[rows], vectors[1][rows])
 
 
 @pytest.mark.parametrize("kind", ["list", "large", "fixed"])
@@ -88,8 +88,8 @@ def test_vectors_in_parquet_read_as_arrays_do(vectors, tmp_path, kind, monkeypat
     many = opened(write_tables(tmp_path / "many", vectors, ends, kind))
     assert many.digest == one.digest and many.ids == one.ids
     rows = np.array([239, 0, 19, 20, 21, 5, 5])
-    np.testing.assert_array_equal(many.pairs.images[rows], vectors[0][rows])
-    np.testing.assert_array_equal(many.pairs.captions[rows], vectors[1][rows])
+    np.testing.assert_array_equal(many.images[rows], vectors[0][rows])
+    np.testing.assert_array_equal(many.captions[rows], vectors[1][rows])
 
 
 def test_a_copy_is_made_once_and_again_of_a_file_that_has_changed(vectors, tmp_path):
@@ -101,7 +101,7 @@ def test_a_copy_is_made_once_and_again_of_a_file_that_has_changed(vectors, tmp_p
     assert {f.name: f.stat().st_mtime_ns for f in (tmp_path / "copies").glob("*.npy")} == copies
     other = write_tables(tmp_path / "other", [vectors[0][::-1], vectors[1]], [100])
     (other / "part-1.parquet").rename(directory / "part-1.parquet")
-    changed = opened(directory).pairs.images[np.array([99, 100])]
+    changed = opened(directory).images[np.array([99, 100])]
     np.testing.assert_array_equal(changed, [vectors[0][99], vectors[0][::-1][100]])
 
 
@@ -236,11 +236,11 @@ def test_rows_of_the_same_image_are_its_captions(vectors, tmp_path):
         parquet.write_table(table.set_column(at, "image_path", [names]), file)
     inputs = opened(directory)
     assert inputs.ids == [f"image {row}" for row in range(80)]
-    np.testing.assert_array_equal(inputs.pairs.pair_image, np.arange(PAIRS) % 80)
+    np.testing.assert_array_equal(inputs.image_of, np.arange(PAIRS) % 80)
     rows = np.array([79, 0, 5])
-    np.testing.assert_array_equal(inputs.pairs.images[rows], vectors[0][rows])
-    assert inputs.pairs.images.shape == (80, vectors[0].shape[1])
-    assert inputs.pairs.captions.shape[0] == len(inputs.pairs.texts) == PAIRS
+    np.testing.assert_array_equal(inputs.images[rows], vectors[0][rows])
+    assert inputs.images.shape == (80, vectors[0].shape[1])
+    assert inputs.captions.shape[0] == len(inputs.texts) == PAIRS
 
 
 def test_what_only_training_data_have_is_refused(vectors, tmp_path):

@@ -139,15 +139,15 @@ def test_what_is_refused_leaves_nothing_unless_others_are_at_work(vectors):
     vectors[1][7] = np.nan
     write_tables(Path("data"), vectors, [100])
     with Work(Path("audit"), Share(2, COUNT)).locked():
-        with pytest.raises(DataError, match="text_embedding: row 7 "):
+        with pytest.raises(DataError, match=r"text_embedding: row 7\b"):
             audited(1)
         assert Path("audit.partial").exists()
-    with pytest.raises(DataError, match="text_embedding: row 7 "):
+    with pytest.raises(DataError, match=r"text_embedding: row 7\b"):
         audited(3)
     assert [path.name for path in Path().iterdir()] == ["data"]
     Path("audit.partial").mkdir()
     (Path("audit.partial") / "mine").write_text("of the user")
-    with pytest.raises(DataError, match="text_embedding: row 7 "):
+    with pytest.raises(DataError, match=r"text_embedding: row 7\b"):
         audited(1)
     assert content("audit.partial") == {"mine": b"of the user"}
 

@@ -6,9 +6,10 @@ import jax
 import numpy as np
 
 from l2rm_jax.data import mismatch
-from l2rm_jax.data.batches import Batch
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.pairs import PairDataset
+from l2rm_jax.data.pairs import Pairs
+from l2rm_jax.data.train_pairs import TrainPairs
+from l2rm_jax.devices.batch import Batch
 
 IMAGES, PAIRS = 40, 200
 
@@ -32,7 +33,7 @@ class CountedRows:
         return np.full(len(indices), self.array.shape[1], np.int32)
 
 
-def make_dataset(longest: int = 20) -> PairDataset:
+def make_dataset(longest: int = 20) -> TrainPairs:
     """Mismatched pairs with captions of 3 to `longest` words, and images of 1 to 3 regions."""
     rng = np.random.default_rng(1)
     own = np.arange(PAIRS) // 5
@@ -40,18 +41,19 @@ def make_dataset(longest: int = 20) -> PairDataset:
     array = rng.normal(size=(IMAGES, 3, 4)).astype(np.float32)
     images = RegionFeatures.from_array(array, "mine", np.arange(IMAGES) % 3 + 1)
     captions = [f"caption {k}" for k in own]
-    clean = PairDataset("train", images, captions, tokens, own, own)
+    clean = TrainPairs(Pairs(images, tokens, own, captions), own)
     return clean.with_mismatch(mismatch.generate("caption", 0.5, 0, own, IMAGES))
 
 
-def with_nan(dataset: PairDataset, row: int) -> PairDataset:
+def with_nan(dataset: TrainPairs, row: int) -> TrainPairs:
     """The same pairs, with a NaN in the features of an image."""
     array = dataset.images.array.copy()
     array[row, 0, 0] = np.nan
-    return replace(dataset, images=RegionFeatures.from_array(array, "mine"))
+    images = RegionFeatures.from_array(array, "mine")
+    return replace(dataset, pairs=replace(dataset.pairs, images=images))
 
 
-def check_batch(dataset: PairDataset, batch: Batch, max_words: int = 64) -> None:
+def check_batch(dataset: TrainPairs, batch: Batch, max_words: int = 64) -> None:
     """Check that each row of a batch holds the image and the caption of its pair."""
     assert batch.images.dtype == np.float32
     assert {batch.tokens.dtype, batch.lengths.dtype} == {np.dtype(np.int32)}

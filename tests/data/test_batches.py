@@ -58,7 +58,7 @@ def test_hosts_score_their_shares_of_the_same_batches():
 def test_image_batches_drop_nothing(batch_size):
     dataset = make_dataset()
     rows, counts = [], []
-    for images, regions, valid in image_batches(dataset.images, batch_size):
+    for (images, regions, *_), valid in image_batches(dataset.images, batch_size):
         assert images.shape == (batch_size, 3, 4) and images.dtype == np.float32
         assert regions.shape == (batch_size,) and regions.dtype == np.int32
         assert not images[valid:].any() and (regions[valid:] == 1).all()
@@ -73,7 +73,8 @@ def test_image_batches_drop_nothing(batch_size):
 def test_caption_batches_drop_and_clip_nothing(batch_size):
     dataset = make_dataset(longest=110)
     seen, shapes = [], set()
-    for tokens, lengths, rows, valid in caption_batches(dataset.tokens, batch_size):
+    for batch, rows, valid in caption_batches(dataset.tokens, batch_size):
+        tokens, lengths = batch.tokens, batch.lengths
         assert len(tokens) == len(lengths) == len(rows) == batch_size
         shapes.add(tokens.shape)
         assert tokens.shape[1] == smallest_bucket(lengths.max())

@@ -125,7 +125,7 @@ def test_first_images_only(directory):
 def test_sentences_are_split_where_asked(directory, monkeypatch):
     lines = ["Number. Caption." for _ in range(60)]
     (directory / "train_caps.txt").write_text("\n".join(lines) + "\n")
-    load = "l2rm_jax.data.loading.load_sentence_splitter"
+    load = "l2rm_jax.data.run_words.load_sentence_splitter"
     monkeypatch.setattr(load, lambda: lambda text: text.replace(". ", ".\n").split("\n"))
     lengths = {}
     for asked in (False, True):

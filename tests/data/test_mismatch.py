@@ -5,7 +5,8 @@ from l2rm_jax import config as defaults
 from l2rm_jax.data import mismatch
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.loading import load_data
-from l2rm_jax.data.pairs import PairDataset
+from l2rm_jax.data.pairs import Pairs
+from l2rm_jax.data.train_pairs import TrainPairs
 from l2rm_jax.errors import ConfigError, DataError
 
 IMAGES, CAPTIONS = 200, 1000
@@ -182,14 +183,14 @@ def test_unusable_setting_is_refused(protocol, rate, seed, message):
 
 
 @pytest.fixture
-def pairs() -> PairDataset:
+def pairs() -> TrainPairs:
     """Matched pairs of 12 images with 5 captions each."""
     array = np.random.default_rng(0).normal(size=(12, 4, 6)).astype(np.float32)
     own = np.arange(60) // 5
     captions = [f"caption number {k}" for k in range(60)]
     tokens = [np.array([1, 3, 2], np.int32)] * 60
     images = RegionFeatures.from_array(array, "mine")
-    return PairDataset("train", images, captions, tokens, own, own)
+    return TrainPairs(Pairs(images, tokens, own, captions), own)
 
 
 def test_a_mismatch_moves_captions_to_other_images(pairs):

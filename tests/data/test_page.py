@@ -12,7 +12,7 @@ PAGE = Path(data.__file__).with_name("README.md")
 
 
 def test_what_the_python_code_writes_is_read_by_the_first_command(tmp_path, monkeypatch, capsys):
-    [code], [check, *_] = blocks(PAGE, "python"), blocks(PAGE, "bash")
+    [code, *_], [check, *_] = blocks(PAGE, "python"), blocks(PAGE, "bash")
     monkeypatch.chdir(tmp_path)
     Path("DIR").mkdir()
     rng = np.random.default_rng(0)

@@ -50,9 +50,9 @@ def test_a_long_caption_keeps_its_end_and_is_counted(kind, limit, caplog):
         assert "captions of dev: 1 of 2" in record.message and str(pieces.limit) in record.message
     assert read_pieces(kind).limit == limit
     # Padding a batch to a bucket never cuts one either.
-    tokens, lengths, *_ = next(caption_batches([long, short], 2))
-    rows = np.arange(2), lengths - 1
-    assert set(tokens[rows]) == {short[-1]} and tokens.shape[1] >= len(long)
+    batch, *_ = next(caption_batches([long, short], 2))
+    rows = np.arange(2), batch.lengths - 1
+    assert set(batch.tokens[rows]) == {short[-1]} and batch.tokens.shape[1] >= len(long)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,15 +7,16 @@ import jax
 import numpy as np
 import pytest
 
-from l2rm_jax.data.batches import BUCKETS, WHOLE_BATCH, Batch
-from l2rm_jax.data.pairs import PairDataset
+from l2rm_jax.data.batches import BUCKETS, WHOLE_BATCH
 from l2rm_jax.data.streams import TrainStream
+from l2rm_jax.data.train_pairs import TrainPairs
+from l2rm_jax.devices.batch import Batch
 from l2rm_jax.devices.hosts import Share
 from l2rm_jax.errors import ConfigError, DataError
 from tests.data.samples import IMAGES, PAIRS, CountedRows, check_batch, joined, make_dataset
 
 
-def two_streams(dataset: PairDataset) -> dict[str, np.ndarray]:
+def two_streams(dataset: TrainPairs) -> dict[str, np.ndarray]:
     rows = np.arange(PAIRS)
     return {"matched": rows[dataset.matched], "mismatched": rows[~dataset.matched]}
 
@@ -126,7 +127,7 @@ def test_continuing_gives_exactly_the_remaining_steps(start, queue_length):
 def test_skipped_steps_are_not_read():
     dataset = make_dataset()
     counted = CountedRows(dataset.images.array)
-    watched = replace(dataset, images=counted)
+    watched = replace(dataset, pairs=replace(dataset.pairs, images=counted))
     stream = make_stream(watched, {"all": np.arange(PAIRS)})
     list(stream.iterate(len(stream) - 2))
     assert len(counted.read) == 2 * 16
@@ -135,7 +136,9 @@ def test_skipped_steps_are_not_read():
 def test_steps_are_read_ahead():
     dataset = make_dataset()
     counted = CountedRows(dataset.images.array)
-    steps = make_stream(replace(dataset, images=counted), {"all": np.arange(PAIRS)}).iterate()
+    steps = make_stream(
+        replace(dataset, pairs=replace(dataset.pairs, images=counted)), {"all": np.arange(PAIRS)}
+    ).iterate()
     next(steps)
     deadline = time.monotonic() + 10
     while len(counted.read) < 4 * 16 and time.monotonic() < deadline:
@@ -272,7 +275,7 @@ def test_hosts_read_their_shares_of_the_same_batches(streams, queue):
     counted = [CountedRows(dataset.images.rows(np.arange(IMAGES))) for _ in range(4)]
 
     def batches(share=WHOLE_BATCH, images=dataset.images) -> list:
-        data = replace(dataset, images=images)
+        data = replace(dataset, pairs=replace(dataset.pairs, images=images))
         stream = make_stream(data, streams, queue_length=queue, share=share)
         return [batch for step in stream.iterate() for batch in jax.tree.leaves(step, is_batch)]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from l2rm_jax import config as defaults
-from l2rm_jax.data.batches import Batch
+from l2rm_jax.devices.batch import Batch
 from l2rm_jax.devices.hosts import Share, require_shared_directory
 from l2rm_jax.devices.parallel import AXIS, Replicas
 from l2rm_jax.errors import ConfigError

@@ -153,7 +153,7 @@ def test_two_hosts_train_as_one_even_after_a_crash(tmp_path):
 
     replicas, states = Replicas(jax.devices()[:4]), []
     config = with_changes(defaults.get_config("quick"), changes)
-    keep = lambda run, epoch: states.append(replicas.unreplicate(run.state))  # noqa: E731
+    keep = lambda run, *_: states.append(replicas.unreplicate(run.state))  # noqa: E731
     results = train(config, alone, replicas, on_epoch=keep)
     check_records(workdir, alone)
     check_parameters(workdir, states[-1])

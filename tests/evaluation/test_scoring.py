@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.pairs import PairDataset
+from l2rm_jax.data.pairs import Pairs
+from l2rm_jax.data.train_pairs import TrainPairs
 from l2rm_jax.devices.parallel import AXIS, Replicas
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.evaluation.scoring import CPU_IMAGE_TILE, Scorer
@@ -37,7 +38,7 @@ def test_every_similarity_is_in_its_place(head, vocabulary, tile, monkeypatch):
     own = np.arange(len(tokens)) // PER_IMAGE
     features = rng.normal(size=(IMAGES, 4, 6)).astype(np.float32)
     images = RegionFeatures.from_array(features, "images")
-    dataset = PairDataset("test", images, [str(k) for k in own], tokens, own, own)
+    dataset = TrainPairs(Pairs(images, tokens, own, [str(k) for k in own], split="test"), own)
 
     model = small_model(head, vocabulary, AXIS, sgr_steps=1)
     alone = model.clone(axis_name=None)

@@ -12,7 +12,7 @@ from tests.judging.synthetic import make_pairs
 
 
 def test_bounds_beside_the_truth():
-    found = make_judgement(rate=Rate(0.1, 0.05, 0.15), at_most=0.3)
+    found = make_judgement(rate=Rate(0.1, 0.05, 0.15), upper_bound=0.3)
     for true, of_rate, of_bounds in [(0.04, 0, 0), (0.05, 1, 1), (0.2, 0, 1), (0.31, 0, 0)]:
         row = bound.bounds(found, true)
         assert (row["rate_held"], row["held"], row["told"]) == (of_rate, of_bounds, True)

@@ -11,7 +11,6 @@ import pytest
 from experiments import convert_video
 from l2rm_jax.check import check
 from l2rm_jax.config import default
-from l2rm_jax.data.ids import read_ids
 from l2rm_jax.data.loading import load_data
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.evaluation.recall import recalls
@@ -128,7 +127,7 @@ def test_a_release_is_converted(tmp_path, kind):
         np.testing.assert_array_equal(split.caption_image, np.repeat(range(len(videos)), counts))
         expected = captions_of({"dev": "val"}.get(split.split, split.split))
         assert split.captions == [caption for own in expected.values() for caption in own]
-        assert read_ids(config.data, split)[0] == list(videos)
+        assert split.pairs.ids == list(videos)
         everyone = np.arange(len(videos))
         frames = split.images.region_counts(everyone)
         assert frames.tolist() == [min(n, MAX_FRAMES) for n, _ in videos.values()]

@@ -9,8 +9,8 @@ from experiments.judging import coverage
 def test_sets_are_as_they_are_asked_for():
     pairs = coverage.make_pairs(np.random.default_rng(0), 2000, 8, 0.1, 0.25)
     assert pairs.images.shape == (2000, 64) and pairs.captions.shape == (2000, 48)
-    assert np.mean(pairs.pair_image != np.arange(2000)) == 0.25
-    assert sorted(pairs.pair_image) == list(range(2000))
+    assert np.mean(pairs.image_of != np.arange(2000)) == 0.25
+    assert sorted(pairs.image_of) == list(range(2000))
     with_noise = coverage.make_pairs(np.random.default_rng(0), 2000, 8, 3.0, 0.0)
     for found, own in ((pairs, 0.1), (with_noise, 3.0)):
         spectrum = np.linalg.svd(found.images, compute_uv=False)[8:] / np.sqrt(2000)

@@ -116,10 +116,14 @@ def write_tar(path: Path, files: dict[str, bytes]) -> Path:
 
 def read_directory(path: Path) -> dict[str, Any]:
     """The files of an imported directory, for comparison: texts as lines, arrays as arrays."""
+    from pyarrow import parquet  # of the extra `import`
+
     found: dict[str, Any] = {}
     for file in sorted(path.iterdir()):
         if file.suffix == ".npy":
             found[file.name] = np.load(file)
+        elif file.suffix == ".parquet":
+            found[file.name] = parquet.read_table(file).to_pydict()
         elif file.suffix == ".json":
             found[file.name] = json.loads(file.read_text())
         else:

@@ -12,7 +12,7 @@ pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
 from l2rm_jax import main
 from l2rm_jax.data.ids import read_image_ids
-from l2rm_jax.data.shards import images_of_rows, metadata_files, read_columns
+from l2rm_jax.data.shards import images_of_rows, metadata_files, read_metadata
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.importing import Request, filter_tar, sharded_import
 from l2rm_jax.importing.filter_tar import filter_samples
@@ -71,7 +71,7 @@ def imported(tmp_path_factory):
 def audited(root, data, directory, suspicious):
     """Write the files of an audit with suspicious pairs, and return the numbers of these."""
     if data == "shards":
-        columns = read_columns(metadata_files(root / data))
+        columns = read_metadata(metadata_files(root / data))
         ids, image, _ = images_of_rows(columns, len(columns["image_path"]))
         captions = columns["caption"]
     else:

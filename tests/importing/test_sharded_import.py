@@ -16,8 +16,8 @@ import pytest
 pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
 from l2rm_jax import main
-from l2rm_jax.audit.shards import inputs_of_shards
 from l2rm_jax.data.files import locked_directory
+from l2rm_jax.data.layouts.shards import open_shard_pairs
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.executors import Place, Share, parse_share
 from l2rm_jax.importing import Request, importer, sharded_import
@@ -60,15 +60,15 @@ def test_each_file_becomes_a_shard_and_no_row_is_lost(request_of_tars, tmp_path)
     record = import_sharded(request_of_tars, load)
     assert record["rows"] == {"read": 15, "captions": 15, "written": 14, "rejected": 1}
     assert json.loads((tmp_path / "out" / "dataset.json").read_text()) == record
-    inputs = inputs_of_shards(tmp_path / "out", tmp_path / "copies")
+    inputs = open_shard_pairs(tmp_path / "out", tmp_path / "copies")
     kept = [number for number in range(TARS * EACH) if number != 7]
     assert inputs.ids == [f"{number:03}.png" for number in kept]
-    assert inputs.pairs.texts == [captions_of(number)[0] for number in kept]
+    assert inputs.texts == [captions_of(number)[0] for number in kept]
     rows, encoder = np.arange(len(kept)), PixelEncoder()
     images = encoder.encode_images([picture(number) for number in kept])
-    np.testing.assert_array_equal(inputs.pairs.images[rows], images)
-    captions = encoder.encode_captions(inputs.pairs.texts)[0]
-    np.testing.assert_array_equal(inputs.pairs.captions[rows], captions)
+    np.testing.assert_array_equal(inputs.images[rows], images)
+    captions = encoder.encode_captions(inputs.texts)[0]
+    np.testing.assert_array_equal(inputs.captions[rows], captions)
     with (tmp_path / "out" / "rejected.csv").open(newline="") as file:
         [rejected] = csv.DictReader(file)
     assert (rejected["file"], rejected["row"]) == ("00001.tar", "3")

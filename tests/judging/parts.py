@@ -2,9 +2,10 @@
 
 import numpy as np
 
+from l2rm_jax.data.pairs import Pairs
+from l2rm_jax.judging.content_keys import Keys, content_keys
 from l2rm_jax.judging.fold_samples import FoldPairs, fold_pairs
 from l2rm_jax.judging.folds import Folds, assign_folds
-from l2rm_jax.judging.pairs import Keys, Pairs, content_keys
 
 
 def divided(

@@ -1,15 +1,17 @@
 """Detectors: the built-in ones, and registration of others."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from l2rm_jax.auroc import auroc
 from l2rm_jax.config import default
+from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.judging import (
     DETECTORS,
     Model,
-    Pairs,
     Scorer,
     judge_pairs,
     make_detector,
@@ -37,7 +39,7 @@ def unit(vectors):
 
 
 def cosines(pairs):
-    return np.sum(unit(pairs.images[pairs.pair_image]) * unit(pairs.captions), axis=1)
+    return np.sum(unit(pairs.images[pairs.image_of]) * unit(pairs.captions), axis=1)
 
 
 def config_with(**fields):
@@ -73,7 +75,7 @@ def test_scores_of_the_encoder_are_taken_and_others_refused(pairs, tmp_path):
 
 
 def test_vectors_of_two_spaces_have_no_cosine(pairs):
-    pairs = pairs[0]._replace(captions=pairs[0].captions[:, :20])
+    pairs = replace(pairs[0], captions=pairs[0].captions[:, :20])
     with pytest.raises(DataError, match=r"24 .*20"):
         judge(pairs, config_with(detector="cosine"))
 

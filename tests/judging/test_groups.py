@@ -3,8 +3,8 @@
 import numpy as np
 
 from l2rm_jax.judging import groups
+from l2rm_jax.judging.content_keys import Keys, text_keys, vector_keys
 from l2rm_jax.judging.groups import find_groups, nearest_images
-from l2rm_jax.judging.pairs import Keys, text_keys, vector_keys
 
 
 def make(images=200, seed=0):

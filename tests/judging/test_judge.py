@@ -5,7 +5,8 @@ import pytest
 
 import l2rm_jax
 from l2rm_jax.auroc import auroc
-from l2rm_jax.judging import Pairs, judge_pairs
+from l2rm_jax.data.pairs import Pairs
+from l2rm_jax.judging import judge_pairs
 from l2rm_jax.judging.judgement import MATCHED, SHIFTED, SWAPPED_CAPTION
 from tests.judging.synthetic import make_pairs
 
@@ -20,7 +21,7 @@ def pairs():
 @pytest.fixture(scope="module")
 def audit(pairs):
     images, captions, stored, _ = pairs
-    return l2rm_jax.audit_pairs(images, captions, stored)
+    return l2rm_jax.audit_pairs(images, captions, stored).judgement
 
 
 @pytest.mark.slow
@@ -29,29 +30,29 @@ def test_finds_the_mismatched_pairs_and_their_rate(audit, pairs):
     assert auroc(found.posterior, truth) > 0.97
     assert audit.rate.low <= truth.mean() <= audit.rate.high
     assert found.posterior.mean() == pytest.approx(audit.rate.estimate, abs=1e-3)
-    listed = truth[found.order[: audit.listed]]
+    listed = truth[found.order[: audit.list_length]]
     assert listed.mean() > 0.8 and listed.sum() > 0.8 * truth.sum()
     assert (found.kind == MATCHED).mean() > 0.7 and (found.kind == SWAPPED_CAPTION).any()
     assert sorted(found.order) == list(range(len(truth)))
-    assert audit.cannot_tell == ""
+    assert audit.unreliable_reason == ""
 
 
 @pytest.mark.slow
 def test_clean_pairs_are_left_alone():
     images, captions, stored, _ = make_pairs(IMAGES, CAPTIONS, 0.0, seed=1)
-    audit = l2rm_jax.audit_pairs(images, captions, stored, top=0)
+    audit = l2rm_jax.audit_pairs(images, captions, stored, top=0).judgement
     assert audit.rate.low < 0.01 and audit.rate.estimate < 0.02
     assert (audit.kind == MATCHED).mean() > 0.99
-    assert not audit.shifts and audit.cannot_tell == ""
+    assert not audit.shifts and audit.unreliable_reason == ""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.4, 0.6])
 def test_high_rates_are_within_the_interval(rate):
     images, captions, stored, truth = make_pairs(IMAGES, CAPTIONS, rate, seed=2)
-    audit = l2rm_jax.audit_pairs(images, captions, stored, top=0)
+    audit = l2rm_jax.audit_pairs(images, captions, stored, top=0).judgement
     rate, width = audit.rate, audit.rate.high - audit.rate.low
-    assert audit.cannot_tell == ""
+    assert audit.unreliable_reason == ""
     assert rate.low - width / 2 <= truth.mean() <= rate.high + width / 2
 
 
@@ -62,7 +63,9 @@ def test_the_order_of_rows_changes_nothing(audit, pairs):
     of_images, of_pairs = rng.permutation(len(images)), rng.permutation(len(captions))
     place = np.empty_like(of_images)
     place[of_images] = np.arange(len(of_images))
-    other = l2rm_jax.audit_pairs(images[of_images], captions[of_pairs], place[stored[of_pairs]])
+    other = l2rm_jax.audit_pairs(
+        images[of_images], captions[of_pairs], place[stored[of_pairs]]
+    ).judgement
     for name in ("information", "posterior", "similarity", "none_fits"):
         first, second = (getattr(each, name) for each in (audit, other))
         np.testing.assert_allclose(second, first[of_pairs], atol=2e-4, err_msg=name)
@@ -76,7 +79,7 @@ def test_near_duplicates_share_fold_and_group(pairs):
     images, captions, stored, _ = pairs
     twins = images.copy()
     twins[1] = twins[0] + 1e-3
-    found = l2rm_jax.audit_pairs(twins, captions, stored, top=0)
+    found = l2rm_jax.audit_pairs(twins, captions, stored, top=0).judgement
     rows = [np.flatnonzero(stored == image)[0] for image in (0, 1)]
     assert len(set(found.group[rows])) == 1 and len(set(found.fold[rows])) == 1
 
@@ -110,7 +113,7 @@ def test_a_stopped_audit_resumes(pairs, audit, tmp_path, monkeypatch, caplog):
     begun = [line for line in caplog.messages if line.startswith("judging, ")]
     assert [line[:15] for line in begun] == [f"judging, {at} of 5" for at in range(1, 6)]
     monkeypatch.setattr("l2rm_jax.judging.judge.fold_models", None)
-    resumed = l2rm_jax.audit_pairs(images, captions, stored, **arguments)
+    resumed = l2rm_jax.audit_pairs(images, captions, stored, **arguments).judgement
     for name in ("posterior", "information", "proposal", "probability", "order"):
         np.testing.assert_array_equal(getattr(resumed, name), getattr(audit, name), err_msg=name)
     assert resumed.rate == audit.rate
@@ -120,7 +123,7 @@ def test_a_stopped_audit_resumes(pairs, audit, tmp_path, monkeypatch, caplog):
 def test_shifted_rows_are_found():
     images, captions, stored, _ = make_pairs(600, 1, 0.0, seed=3)
     stored[200:300] = stored[199:299]
-    found = l2rm_jax.audit_pairs(images, captions, stored, top=0)
+    found = l2rm_jax.audit_pairs(images, captions, stored, top=0).judgement
     [shift] = found.shifts
     assert abs(shift.first - 200) <= 5 and abs(shift.last - 299) <= 5 and shift.offset == 1
     assert (found.kind[210:290] == SHIFTED).all()
@@ -131,7 +134,7 @@ def test_aligned_vectors_may_be_judged_by_their_plain_cosine():
     rng = np.random.default_rng(0)
     images = rng.standard_normal((200, 64)).astype(np.float32)
     captions = images + 1.5 * rng.standard_normal(images.shape).astype(np.float32)
-    audit = l2rm_jax.audit_pairs(images, captions, top=0)
+    audit = l2rm_jax.audit_pairs(images, captions, top=0).judgement
     assert audit.made.by == "cosine" and audit.made.detector == "linear"
     assert audit.similarity.max() <= 1.001
 
@@ -145,7 +148,7 @@ def test_single_captions_are_ordered_by_information_where_the_posterior_is_near_
     np.fill_diagonal(likeness, -1)
     moved = np.random.default_rng(0).permutation(600)[:60]
     stored[moved] = likeness[moved].argmax(1)
-    found = judge_pairs(Pairs(images, captions, stored, text_rows=captions))
+    found = judge_pairs(Pairs(images, captions, stored, words=captions))
     last = found.order[found.posterior[found.order] < 1e-4]
     assert len(last) > 300
     assert (np.diff(found.information[last]) >= 0).all()
@@ -156,7 +159,7 @@ def test_single_captions_are_ordered_by_information_where_the_posterior_is_near_
 def test_weak_embeddings_cannot_tell(rate):
     """Their rate is too high, and the AUROC of simulated swaps does not show it."""
     images, captions, stored, truth = make_pairs(IMAGES, CAPTIONS, rate, seed=2, noise=2.5)
-    audit = l2rm_jax.audit_pairs(images, captions, stored, top=0)
+    audit = l2rm_jax.audit_pairs(images, captions, stored, top=0).judgement
     assert audit.rate.estimate > truth.mean() + 0.1
     assert max(each.auroc for each in audit.mechanisms) > 0.9
-    assert "0.8" in audit.cannot_tell
+    assert "0.8" in audit.unreliable_reason

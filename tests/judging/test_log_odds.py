@@ -78,7 +78,7 @@ def test_what_is_drawn_depends_on_contents_alone():
     rng = np.random.default_rng(1)
     to = rng.permutation(len(captions))
     keys = divided(images, captions[to], stored[to], folds=3)[1]
-    again = fold_samples.fold_pairs(of._replace(pair_image=stored[to]), keys, 0)
+    again = fold_samples.fold_pairs(of._replace(image_of=stored[to]), keys, 0)
     for fold, here in drawn.items():
         np.testing.assert_array_equal(to[again[fold].pairs], here.pairs)
         for name in ("images", "position", "references", "captions", "replaced", "wrong"):

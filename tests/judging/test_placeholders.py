@@ -5,8 +5,8 @@ import pytest
 
 import l2rm_jax
 from l2rm_jax.errors import DataError
+from l2rm_jax.judging.content_keys import vector_keys
 from l2rm_jax.judging.judgement import PLACEHOLDER
-from l2rm_jax.judging.pairs import vector_keys
 from l2rm_jax.judging.placeholders import find_placeholders
 from tests.judging.synthetic import make_pairs
 
@@ -55,11 +55,11 @@ def test_the_rest_is_judged_as_if_the_placeholder_were_not_there():
     vectors, captions, stored, _ = make_pairs(300, 1, 0.1, seed=1)
     with_placeholder = vectors.copy()
     with_placeholder[:100] = vectors[0]
-    audit = l2rm_jax.audit_pairs(with_placeholder, captions, stored, top=2)
+    audit = l2rm_jax.audit_pairs(with_placeholder, captions, stored, top=2).judgement
     apart = stored < 100
     rest = np.flatnonzero(~apart)
-    alone = l2rm_jax.audit_pairs(vectors[100:], captions[rest], stored[rest] - 100, top=2)
-    assert audit.rate == alone.rate and audit.listed == alone.listed
+    alone = l2rm_jax.audit_pairs(vectors[100:], captions[rest], stored[rest] - 100, top=2).judgement
+    assert audit.rate == alone.rate and audit.list_length == alone.list_length
     for name in ("posterior", "information", "fold", "kind", "none_fits"):
         np.testing.assert_array_equal(getattr(audit, name)[rest], getattr(alone, name), name)
     judged = audit.order[: len(rest)]

@@ -17,7 +17,7 @@ from tests.tiny import tiny_config, write_vectors
 def test_a_plugged_in_detector_judges_for_training_and_for_an_audit(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     base = load_config("scenes:quick", plugins=["tests.plugins.lemon"])
-    tiny = tiny_config("infonce", "vse", warmup_epochs=0, epochs=1, draw="posterior")
+    tiny = tiny_config("infonce", "vse", warmup_epochs=0, epochs=1, draw="judgement")
     changes = {
         "method": "infonce",
         "model.head": "vse",
@@ -25,7 +25,7 @@ def test_a_plugged_in_detector_judges_for_training_and_for_an_audit(tmp_path, mo
         "train.batch_size": 20,
         "train.warmup_epochs": 0,
         "train.epochs": 1,
-        "train.draw": "posterior",
+        "train.draw": "judgement",
         "data.name": "vectors",
         "data.path": str(write_vectors(tmp_path / "data", train=60)),
         "judgement.detector": "lemon",
@@ -43,4 +43,4 @@ def test_a_plugged_in_detector_judges_for_training_and_for_an_audit(tmp_path, mo
         assert error.code in (0, None)
     found = read_judgement(tmp_path / "audit" / "judgement.npz")
     assert found.made.by == "lemon"
-    assert auroc(found.posterior, found.image != np.arange(300) // 5) > 0.9
+    assert auroc(found.posterior, found.image_of != np.arange(300) // 5) > 0.9

@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from l2rm_jax.data import PairDataset, RegionFeatures
+from l2rm_jax.data import RegionFeatures
+from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.vectors import caption_vectors, image_vectors
 from l2rm_jax.errors import DataError
 from l2rm_jax.linear import set_features, word_features
@@ -166,9 +167,8 @@ def test_captions_without_a_common_word_are_zeros():
 
 
 def data_set(images, tokens):
-    own = np.repeat(np.arange(len(images)), 2)
     features = RegionFeatures.from_array(images, "images")
-    return PairDataset("train", features, [""] * len(own), tokens, own, own)
+    return Pairs(features, tokens, np.repeat(np.arange(len(images)), 2))
 
 
 def test_vectors_stay_as_they_are_and_are_checked():
@@ -192,8 +192,7 @@ def test_vectors_depend_on_no_pairing(monkeypatch):
     rng = np.random.default_rng(8)
     tokens = [rng.integers(0, 9, 6) for _ in range(60)]
     dataset = data_set(rng.random((30, 4, 5), np.float32), tokens)
-    other = rng.permutation(dataset.stored_image)
-    swapped = replace(dataset, stored_image=other, caption_image=other)
+    swapped = replace(dataset, image_of=rng.permutation(dataset.image_of))
     for vectors in (image_vectors, caption_vectors):
         rows = np.arange(30)
         np.testing.assert_array_equal(vectors(dataset).rows[rows], vectors(swapped).rows[rows])

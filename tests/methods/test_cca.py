@@ -6,9 +6,11 @@ import jax
 import numpy as np
 import pytest
 
-from l2rm_jax.data import PairDataset, RegionFeatures
-from l2rm_jax.data.pairs import Rematched
+from l2rm_jax.data import RegionFeatures, TrainPairs
+from l2rm_jax.data.pairs import Pairs
+from l2rm_jax.data.train_pairs import Rematched
 from l2rm_jax.data.vectors import caption_vectors, image_vectors
+from l2rm_jax.devices.batch import Batch
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.evaluate import evaluate_runs
 from l2rm_jax.judging.linear import fit_weighted
@@ -68,7 +70,7 @@ def test_the_head_scores_as_the_closed_form_does(kind, draw):
     """Features and maps in NumPy and SciPy, against those inside the model."""
     images, tokens = KINDS[kind]()
     stored, posterior = np.repeat(np.arange(IMAGES), 2), RNG.random(2 * IMAGES)
-    dataset = PairDataset("t", images, [""] * len(stored), tokens, stored, stored, None, posterior)
+    dataset = TrainPairs(Pairs(images, tokens, stored), stored, posterior=posterior)
     config = tiny_config("cca", "linear", draw=draw)
     own = np.arange(len(stored))
     rows = image_vectors(dataset).rows, caption_vectors(dataset).rows
@@ -80,11 +82,10 @@ def test_the_head_scores_as_the_closed_form_does(kind, draw):
         weights = np.append(1 - posterior, more.weight)
     in_words = isinstance(tokens, list)
     model = make_model(config, VOCABULARY if in_words else 0)
-    regions = images.rows(np.arange(IMAGES)), images.region_counts(np.arange(IMAGES))
-    lengths = dataset.lengths
+    every = np.arange(IMAGES)
     text = np.stack(tokens) if in_words else tokens.rows(np.arange(len(stored)))
     method = make_method(model, config)
-    batch = type("Batch", (), {"images": regions[0], "tokens": text, "lengths": lengths})
+    batch = Batch(images.rows(every), images.region_counts(every), text, dataset.lengths)
     state = method.init(jax.random.key(0), batch)
     fitted = method.fit(state, dataset)
     assert len(fitted) == method.epochs == len(RIDGES)
@@ -93,14 +94,11 @@ def test_the_head_scores_as_the_closed_form_does(kind, draw):
         # Each of the pairs, whether stored or rematched, has a caption row of its own.
         captions = rows[1][couples[1]]
         reference = fit_weighted(rows[0], captions, couples[0], weights, ridge)
-        codes = reference.encode_images(rows[0][np.arange(IMAGES)])
+        codes = reference.encode_images(rows[0][every])
         expected = codes @ reference.encode_captions(rows[1][own]).T
         variables = {"params": new.params, "batch_stats": new.batch_stats}
-        found = model.apply(variables, regions[0], text, lengths, regions[1], method=SCORE)
+        found = model.apply(variables, batch)
         np.testing.assert_allclose(found, expected, atol=2e-4)
-
-
-SCORE = "global_similarity"
 
 
 @pytest.fixture(scope="module")

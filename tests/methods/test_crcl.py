@@ -42,7 +42,7 @@ def test_the_network_starts_afresh_and_the_labels_stay(tmp_path):
     config.crcl.schedules = (1,)
     seen = []
 
-    def keep(run, epochs):
+    def keep(run, epochs, recalls):
         state = jax.device_get(run.replicas.unreplicate(run.state))
         seen.append((jax.tree.leaves(state.params)[0], state.own["pairs"]["label"], state.step))
         if epochs == 2:  # as the loop does it before the next epoch

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from l2rm_jax import config as defaults
-from l2rm_jax.data.batches import Batch
+from l2rm_jax.devices.batch import Batch
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import make_method
 from l2rm_jax.methods.cost import Reserved, cost, cost_loss, cost_statistics, draw_reserved

@@ -211,9 +211,7 @@ def test_search_vectors_of_other_heads_are_global_vectors_or_means(head):
     model, sample = make_model(config, VOCABULARY), make_cell(config).sample
     state = make_method(model, config).init(jax.random.key(0), sample)
     variables = {"params": state.params, "batch_stats": state.batch_stats}
-    images = (sample.images, sample.regions), "encode_images"
-    captions = (sample.tokens, sample.lengths), "encode_captions"
-    codes = [model.apply(variables, *inputs, method=name) for inputs, name in (images, captions)]
+    codes = model.apply(variables, sample, method="encode")
     for code, (name, vectors) in zip(codes, rcsl.embed(model, state, sample).items(), strict=True):
         expected = code.overall
         if head == "omit":

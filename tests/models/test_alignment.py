@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from l2rm_jax import config as defaults
+from l2rm_jax.devices.batch import Batch
 from l2rm_jax.models import HEADS, make_model
 from l2rm_jax.models.cam import CAM
 from l2rm_jax.models.chan import CHAN
@@ -229,13 +230,11 @@ def test_a_model_says_whether_it_has_them(name):
     assert model.has_alignment == (name in {"cam", "chan", "imram", "naaf", "omit", "saf", "sgr"})
     if not model.has_alignment:
         return
-    inputs = np.ones((3, 7, 10), np.float32), np.ones((3, 5), np.int32), np.full(3, 5, np.int32)
-
-    def align(model, images, tokens, lengths):
-        return model.alignment(model.encode_images(images), model.encode_captions(tokens, lengths))
+    images, tokens = np.ones((3, 7, 10), np.float32), np.ones((3, 5), np.int32)
+    batch = Batch(images, np.full(3, 7), tokens, np.full(3, 5))
 
     def run():
-        variables = model.init(jax.random.key(0), *inputs)
-        return model.apply(variables, *inputs, method=align)
+        variables = model.init(jax.random.key(0), batch)
+        return model.apply(variables, batch, method=lambda m, x: m.alignment(*m.encode(x)))
 
     assert jax.eval_shape(run).shape == (3, 7, 5)

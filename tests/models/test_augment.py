@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from l2rm_jax.bases import PieceIds
+from l2rm_jax.devices.batch import Batch
 from l2rm_jax.models.augment import MASK_TOKEN, keep_regions, perturb_words
 from l2rm_jax.models.layers import Dropout, sample_keys
 from tests.grid import small_model
@@ -68,14 +69,12 @@ def test_model_augments_in_training_only(train):
     augmenting = small_model("vse", 50, region_mask=0.5, word_noise=0.9)
     rng = np.random.default_rng(0)
     images = rng.normal(size=(8, 6, 5)).astype(np.float32)
-    tokens, lengths = rng.integers(1, 50, (8, 9)), np.full(8, 9)
-    variables = jax.jit(plain.init)(jax.random.key(0), images, tokens, lengths)
+    batch = Batch(images, np.full(8, 6), rng.integers(1, 50, (8, 9)), np.full(8, 9))
+    variables = jax.jit(plain.init)(jax.random.key(0), batch)
 
     def counts(model):
         rngs = {"dropout": jax.random.key(1)}
-        encode = {"train": train, "rngs": rngs}
-        image = model.apply(variables, images, method="encode_images", **encode)
-        text = model.apply(variables, tokens, lengths, method="encode_captions", **encode)
+        image, text = model.apply(variables, batch, train, rngs=rngs, method="encode")
         return jnp.sum(image.mask, 1), jnp.sum(text.mask, 1)
 
     regions, words = jax.jit(lambda: counts(augmenting))()

@@ -1,10 +1,10 @@
 """The encoders of DE: the effect of padding, and the word counts of the first level."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from l2rm_jax.devices.batch import Batch
 from l2rm_jax.models.de import FRAME_WIDTHS, Levels
 from tests.grid import VOCABULARY, small_model
 
@@ -28,19 +28,16 @@ def test_padding_changes_a_vector_only_as_in_the_code(packed):
 @pytest.mark.slow
 def test_a_sentence_is_the_same_in_any_batch_and_its_words_are_counted():
     model = small_model("de", VOCABULARY)
-    images = jnp.ones((2, 3, 4))
     tokens = np.array([[5, 6, 6, 7, 0, 0, 0], [5, 8, 9, 9, 9, 9, 7]])
-    lengths = np.array([4, 7])
-    variables = model.init(jax.random.key(0), images, tokens, lengths)
-    encode = jax.jit(
-        lambda tokens, lengths: model.apply(variables, tokens, lengths, method="embed_captions")
-    )
-    whole, alone = encode(tokens, lengths), encode(tokens[:1, :4], lengths[:1])
+    batch = Batch(np.ones((2, 3, 4), np.float32), np.full(2, 3), tokens, np.array([4, 7]))
+    variables = model.init(jax.random.key(0), batch)
+    encode = jax.jit(lambda batch: model.apply(variables, batch, method="embed_captions"))
+    whole, alone = encode(batch), encode(Batch(tokens=tokens[:1, :4], lengths=batch.lengths[:1]))
     np.testing.assert_allclose(whole[:1], alone, atol=1e-6)
     # The first level has the last rows of the mapping: change the row of the word 6.
     mapping = variables["params"]["text_encoder"]["levels"]["mapping"]
     row = len(mapping["kernel"]) - VOCABULARY + 6
     mapping["kernel"] = mapping["kernel"].at[row].add(1.0)
-    changed = model.apply(variables, tokens, lengths, method="embed_captions")
+    changed = model.apply(variables, batch, method="embed_captions")
     assert not np.allclose(changed[0], whole[0], atol=1e-3)
     np.testing.assert_allclose(changed[1], whole[1], atol=1e-6)

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 
+from l2rm_jax.devices.batch import Batch
 from l2rm_jax.losses.ranking import triplet_mean
 from l2rm_jax.models import RetrievalModel
 from l2rm_jax.models.attention import attend_regions, region_word_cosines
@@ -38,8 +39,9 @@ def resized(tree, width: int):
 
 
 def random_variables(model: RetrievalModel, rng: np.random.Generator) -> dict:
-    inputs = np.zeros((2, REGIONS, FEATURES)), np.zeros((2, 4), int), np.ones(2, int)
-    shapes = jax.eval_shape(model.init, jax.random.key(0), *inputs)
+    ones = np.ones(2, int)
+    batch = Batch(np.zeros((2, REGIONS, FEATURES)), ones, np.zeros((2, 4), int), ones)
+    shapes = jax.eval_shape(model.init, jax.random.key(0), batch)
     variables = {
         "params": jax.tree.map(lambda x: rng.uniform(-0.5, 0.5, x.shape), shapes["params"]),
         "batch_stats": jax.tree.map(lambda x: rng.uniform(0.5, 1, x.shape), shapes["batch_stats"]),
@@ -59,7 +61,7 @@ def run(model, variables, images, texts):
     """Similarities in both modes; loss, gradients and running averages of a step."""
 
     def score(model, train):
-        return model.similarity(model.encode_images(images, COUNTS, train), texts, train)
+        return model.similarity(model.encode_images(Batch(images, COUNTS), train), texts, train)
 
     def loss(params):
         mutable = nn.apply(score, model, mutable=["batch_stats"])
@@ -102,12 +104,12 @@ def test_a_padded_image_is_encoded_like_one_without_padding():
     variables = random_variables(model, rng)
     encode = jax.jit(partial(model.apply, method="encode_images"))
     images = padded(rng.normal(size=(SIZE, REGIONS, FEATURES)), WIDER, np.nan)
-    codes = encode(resized(variables, WIDER), images, COUNTS)
+    codes = encode(resized(variables, WIDER), Batch(images, COUNTS))
     np.testing.assert_array_equal(codes.mask.sum(1), COUNTS)
     assert not codes.regions[codes.mask == 0].any()
     for count in np.unique(COUNTS):
         some = count == COUNTS
-        alone = encode(resized(variables, count), images[some, :count])
+        alone = encode(resized(variables, count), Batch(images[some, :count], COUNTS[some]))
         assert_close(codes.regions[some, :count], alone.regions)
         assert_close(codes.overall[some], alone.overall)
 

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+from l2rm_jax.devices.batch import Batch
 from l2rm_jax.losses.ranking import triplet_mean
 from l2rm_jax.models import HEADS
 from l2rm_jax.models.encoders import VectorTextEncoder
@@ -37,19 +38,19 @@ def test_each_vector_is_a_word():
 def test_every_head_trains_with_one_vector_per_image_and_caption(head):
     """Similarities and gradients are finite, and both encoders get a gradient."""
     rng = np.random.default_rng(1)
-    images = rng.normal(size=(SIZE, 1, 6)).astype(np.float32)
-    captions = rng.normal(size=(SIZE, 1, 7)).astype(np.float32)
-    lengths = np.ones(SIZE, np.int32)
+    images, captions = (rng.normal(size=(SIZE, 1, n)).astype(np.float32) for n in (6, 7))
+    ones = np.ones(SIZE, np.int32)
+    batch = Batch(images, ones, captions, ones)
     model = small_model(head, 0, sgr_steps=2)
 
     @jax.jit
     def learn(key):
-        variables = model.init(key, images, captions, lengths)
+        variables = model.init(key, batch)
 
         def loss(params):
             sims, _ = model.apply(
                 {**variables, "params": params},
-                *(images, captions, lengths),
+                batch,
                 train=True,
                 method="global_similarity",
                 mutable=["batch_stats"],

@@ -107,7 +107,7 @@ def few(folder) -> Gallery:
         write_picture(file, number)
     gallery = make_gallery(200, pictures=files)
     # The review has pairs of the first 20 images alone, so that others are loaded from their files.
-    review = gallery.review[gallery.judgement.image[gallery.review] < 20]
+    review = gallery.review[gallery.judgement.image_of[gallery.review] < 20]
     gallery = gallery._replace(review=review, review_weight=gallery.review_weight[: len(review)])
     write_gallery(folder / "few.html", gallery)
     write_gallery(folder / "features.html", gallery._replace(pictures=None, key="features"))

@@ -46,9 +46,11 @@ def make_judgement(pairs: int, per_image: int, seed: int = 0) -> Judgement:
         suspicious, np.where(rng.random(pairs) < 0.2, SWAPPED_SET, SWAPPED_CAPTION), MATCHED
     )
     kind[~suspicious & (rng.random(pairs) < 0.05)] = NEAR_DUPLICATE
+    images = image[-1] + 1
+    nearest = np.random.default_rng(seed + 1).integers(0, images, (images, 3))
     shares = rng.dirichlet(np.ones(TOP + 1), pairs)
     return Judgement(
-        image=image,
+        image_of=image,
         fold=image % 5,
         group=image,
         similarity=1 - posterior,
@@ -56,24 +58,24 @@ def make_judgement(pairs: int, per_image: int, seed: int = 0) -> Judgement:
         posterior_set=posterior / 2,
         posterior_caption=posterior / 2,
         posterior=posterior,
-        q=1 - posterior,
+        fdr=1 - posterior,
         kind=kind,
         proposal=np.where(suspicious[:, None], rng.integers(0, pairs, (pairs, TOP)), -1),
         probability=np.where(suspicious[:, None], -np.sort(-shares[:, :TOP]), 0),
         none_fits=np.where(suspicious, shares[:, TOP], np.nan),
         order=np.argsort(-posterior, kind="stable"),
         conflicts=np.zeros((0, 2), int),
-        near=np.random.default_rng(seed + 1).integers(0, image[-1] + 1, (image[-1] + 1, 3)),
+        nearest_images=nearest,
         rate=Rate(float(posterior.mean()), 0.1, 0.3),
         mechanisms=(),
-        listed=int(suspicious.sum()),
+        list_length=int(suspicious.sum()),
         shifts=(),
         repeated=(),
         placeholders=(),
-        cannot_tell="",
-        at_most=float("nan"),
+        unreliable_reason="",
+        upper_bound=float("nan"),
         auroc=0.95,
-        ranks=True,
+        is_rankable=True,
         made=Provenance("linear", "linear", 5, 0, "0" * 16, "0.1.0"),
     )
 
@@ -82,12 +84,12 @@ def make_gallery(pairs: int, per_image: int = 5, pictures: list[Path] | None = N
     """Make a gallery in which the most suspicious pairs have hostile captions and image ids."""
     judgement = make_judgement(pairs, per_image)
     rng = np.random.default_rng(1)
-    images = int(judgement.image[-1]) + 1
+    images = int(judgement.image_of[-1]) + 1
     captions = [" ".join(words) for words in rng.choice(WORDS, (pairs, 12))]
     ids = [f"photos/{number:010d}.jpg" for number in rng.integers(0, 10**10, images)]
     for row, text in zip(judgement.order, HOSTILE, strict=False):
         captions[row] = text
-        ids[judgement.image[row]] = f"{text} {judgement.image[row]}"
+        ids[judgement.image_of[row]] = f"{text} {judgement.image_of[row]}"
     return Gallery(
         title=f"<b>data</b>: {pairs} pairs",
         key=f"hash of {pairs}",

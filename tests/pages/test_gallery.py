@@ -59,11 +59,11 @@ def page(gallery, pictures):
 def test_the_columns_are_those_of_the_findings(gallery, page):
     findings = gallery.judgement
     for name, dtype in (("kind", "u1"), ("image", "<i4"), ("order", "<i4"), ("proposal", "<i4")):
-        column = getattr(findings, name)
+        column = getattr(findings, "image_of" if name == "image" else name)
         found = np.frombuffer(read_block(page, name), dtype).reshape(column.shape)
         np.testing.assert_array_equal(found, column)
     np.testing.assert_array_equal(
-        np.frombuffer(read_block(page, "near"), "<i4"), gallery.judgement.near.flat
+        np.frombuffer(read_block(page, "near"), "<i4"), gallery.judgement.nearest_images.flat
     )
     low, high = findings.information.min(), findings.information.max()
     for name, low_, high_ in (("posterior", 0, 1), ("probability", 0, 1), ("none_fits", 0, 1),
@@ -120,7 +120,7 @@ def test_what_is_not_a_column(gallery, page):
 def test_pictures_of_the_review_and_the_most_suspicious_are_embedded(gallery, pictures, page):
     embedded = re.findall(r'<script type="image/png" data-image="(\d+)">', page)
     pairs = [*gallery.review, *gallery.judgement.order[:10]]
-    images = dict.fromkeys(int(gallery.judgement.image[pair]) for pair in pairs)
+    images = dict.fromkeys(int(gallery.judgement.image_of[pair]) for pair in pairs)
     assert 39 in images  # whose file is missing
     assert embedded == [str(image) for image in images if image != 39]
     content = re.search(rf'data-image="{embedded[0]}">([^<]*)<', page)[1]

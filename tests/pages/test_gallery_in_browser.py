@@ -152,12 +152,12 @@ def test_texts_stay_texts(page, events, few):
 def test_pictures_that_are_not_embedded_come_from_their_files(page, events, few):
     embedded = page.evaluate("[...data.embedded.keys()]")
     images = [image for image in range(39) if image not in embedded]
-    row = int(np.flatnonzero(few.judgement.image == images[0])[0])
+    row = int(np.flatnonzero(few.judgement.image_of == images[0])[0])
     page.evaluate(f"refresh({row})")
     assert page.evaluate("document.querySelector('.picture img').decode().then(() => "
                     "document.querySelector('.picture img').naturalWidth)") == 60  # fmt: skip
     assert [Path(url).name for url in events.requests] == [f"{images[0]}%20%3Cb%3E.png"]
-    page.evaluate(f"refresh({int(np.flatnonzero(few.judgement.image == 39)[0])})")
+    page.evaluate(f"refresh({int(np.flatnonzero(few.judgement.image_of == 39)[0])})")
     page.evaluate("new Promise(done => { const wait = () => document.querySelector('.picture img')"
              " ? setTimeout(wait, 10) : done(); wait(); })")  # fmt: skip
     shown = text(page, ".picture")
@@ -170,8 +170,8 @@ def test_without_photographs_captions_of_near_images_stand_in(page, folder, few)
     row = int(few.judgement.order[0])
     shown = text(page, ".picture")
     assert "no photographs" in shown and "three most similar images" in shown
-    near = few.judgement.near[few.judgement.image[row]]
-    firsts = [np.flatnonzero(few.judgement.image == image)[0] for image in near]
+    near = few.judgement.nearest_images[few.judgement.image_of[row]]
+    firsts = [np.flatnonzero(few.judgement.image_of == image)[0] for image in near]
     listed = page.evaluate("[...document.querySelectorAll('.picture li')].map(x => x.textContent)")
     assert listed == [
         " ".join(few.captions[first].replace("\ud83d", "\ufffd").split()) for first in firsts

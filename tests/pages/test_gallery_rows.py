@@ -20,20 +20,21 @@ def test_what_is_shown_is_what_stands_in_the_data(of):
     whole = of.judgement
     some = listed(whole, of.review, MOST)
     rows = rows_needed(some)
-    images = np.unique(whole.image[rows])
+    images = np.unique(whole.image_of[rows])
     found = taken(some, rows, images)
     assert set(rows[found.order]) == set(whole.order[:MOST]) | set(of.review)
     np.testing.assert_array_equal(rows[found.order], some.order)
-    np.testing.assert_array_equal(images[found.image], whole.image[rows])
+    np.testing.assert_array_equal(images[found.image_of], whole.image_of[rows])
     np.testing.assert_array_equal(found.posterior, whole.posterior[rows])
     for at in found.order:
         row = rows[at]
         assert (rows[found.proposal[at]] == whole.proposal[row]).all() or found.proposal[at, 0] < 0
         assert (found.proposal[at] < 0).all() == (whole.proposal[row] < 0).all()
         np.testing.assert_array_equal(
-            images[found.near[found.image[at]]], whole.near[whole.image[row]]
+            images[found.nearest_images[found.image_of[at]]],
+            whole.nearest_images[whole.image_of[row]],
         )
-        siblings = np.flatnonzero(whole.image == whole.image[row])
+        siblings = np.flatnonzero(whole.image_of == whole.image_of[row])
         assert set(siblings) <= set(rows)
 
 

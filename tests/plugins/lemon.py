@@ -22,7 +22,8 @@ def make_lemon(config):
         return of_others[nearest].mean(axis=1)
 
     def detect(task: FoldTask) -> Scorer:
-        images, captions, stored, *_ = task.pairs
+        pairs = task.pairs
+        images, captions, stored = pairs.images, pairs.captions, pairs.image_of
 
         def model_of(fold: int) -> Model:
             model, here = task.models[fold], task.drawn[fold]

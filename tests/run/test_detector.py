@@ -22,7 +22,6 @@ from l2rm_jax.run.detector import open_detector
 from l2rm_jax.run.fold_runs import fold_config, judged_epoch
 from l2rm_jax.run.initialise import open_run
 from l2rm_jax.run.inputs import check_settings
-from l2rm_jax.run.judged_pairs import judged_pairs
 from l2rm_jax.run.judgement import judge_data
 from l2rm_jax.run.run import Run
 from l2rm_jax.train import train
@@ -35,7 +34,7 @@ FOLDS, EPOCHS = 3, 2
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
-    config = tiny_config("infonce", "linear", warmup_epochs=0, epochs=EPOCHS, draw="posterior")
+    config = tiny_config("infonce", "linear", warmup_epochs=0, epochs=EPOCHS, draw="judgement")
     config.data.name = "vectors"
     config.data.path = str(write_vectors(tmp_path_factory.mktemp("data"), train=60, dev=20))
     config.optim.learning_rate = 5e-3  # the second epoch improves the first
@@ -104,9 +103,7 @@ def test_a_run_never_sees_a_pair_of_its_fold(whole, config, data):
     own = np.flatnonzero(found.fold == 0)
     stored[own] = np.roll(stored[own], 5)
     assert (stored[own] != data.train.stored_image[own]).any()
-    others = judged_pairs(
-        config.data, replace(data.train, stored_image=stored).take(np.flatnonzero(found.fold != 0))
-    )
+    others = replace(data.train.pairs, image_of=stored).take(found.fold != 0)
     again = judge_pairs(others, folds=FOLDS, seed=config.seed + 1)
     scores = np.load(whole / "judgement/fold-0/scores.npy")[found.fold != 0]
     np.testing.assert_array_equal(1 - again.posterior, scores)

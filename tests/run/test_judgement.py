@@ -249,7 +249,7 @@ def test_a_run_logs_it_and_draws(config, tmp_path):
     ("changes", "message"),
     [
         ({"method": "infonce"}, r"split\.by: found 'judgement'"),
-        ({"train.draw": "posterior"}, r"train\.draw: found 'posterior'"),
+        ({"train.draw": "judgement"}, r"train\.draw: found 'judgement'"),
         ({"train.draw": "rematched"}, r"train\.draw: found 'rematched'"),
         ({"train.draw": "odd"}, r"train\.draw: found 'odd'"),
         ({"split.by": "luck", "method": "rcl"}, r"split\.by: found 'luck'"),
@@ -275,7 +275,7 @@ def test_error_for_the_judgement_of_another_run(judged, config, data):
     other.judgement.folds = 4
     with pytest.raises(DataError, match=r"judgement\.folds=5"):
         judge(other, data, judged[0])
-    reversed_ = replace(pairs, stored_image=pairs.stored_image[::-1].copy())
+    reversed_ = replace(pairs, pairs=replace(pairs.pairs, image_of=pairs.stored_image[::-1].copy()))
     with pytest.raises(DataError, match="pair 0: "):
         judge(config, replace(data, train=reversed_), judged[0])
     fewer = replace(data, train=pairs.take(np.arange(299)))

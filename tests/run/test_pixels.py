@@ -156,22 +156,23 @@ def test_captions_and_images_may_have_models_of_their_own(tmp_path):
 @pytest.mark.slow
 def test_judged_images_are_the_vectors_of_the_pretrained_encoder(tmp_path):
     """For cross-fitting alone; in float16, and taken with their images."""
-    config = clip_config(write_pixels(tmp_path / "data"), train__draw="posterior")
+    config = clip_config(write_pixels(tmp_path / "data"), train__draw="judgement")
     data = with_judged_vectors(config, read_data(config, tmp_path), tmp_path / "work")
     expected = image_states(data.train.images, "clip", vector=True)
     rows = np.arange(len(data.train.images))
-    np.testing.assert_allclose(data.train.judged_images.rows(rows), expected, rtol=0, atol=5e-4)
-    fitted = image_vectors(data.train)
+    np.testing.assert_allclose(data.train.encoded.images.rows(rows), expected, rtol=0, atol=5e-4)
+    fitted = image_vectors(data.train.to_judge)
     assert fitted.fit is None and fitted.rows.shape == (12, 10)
     part = data.train.cross(np.array([3, 1]), np.array([7]))
     np.testing.assert_array_equal(
-        part.judged_images.rows([0, 1]), fitted.rows[np.array([3, 1])][:, None]
+        part.encoded.images.rows([0, 1]), fitted.rows[np.array([3, 1])][:, None]
     )
     np.testing.assert_array_equal(part.images.rows([0]), data.train.images.rows([3]))
-    judged = replace(data.dev, judged_images=data.train.judged_images).head(3)
-    assert len(judged.judged_images) == len(judged.images) == 3
+    images = data.train.encoded.images
+    judged = replace(data.dev, encoded=replace(data.dev.pairs, images=images)).head(3)
+    assert len(judged.encoded.images) == len(judged.images) == 3
     judged = judged_vectors(data.pretrained, data.train, 4)
-    assert sorted(judged) == ["judged_captions", "judged_images"]
+    assert sorted(judged) == ["captions", "images"]
 
 
 @pytest.mark.slow

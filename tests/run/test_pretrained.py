@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import l2rm_jax
-from l2rm_jax.audit import read_inputs
+from l2rm_jax.audit.inputs import read_training_pairs
 from l2rm_jax.config import default
 from l2rm_jax.data import scenes
 from l2rm_jax.data.pretrained import open_pretrained
-from l2rm_jax.data.vectors import caption_vectors
+from l2rm_jax.data.vectors import as_rows, caption_vectors
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.models import WORDS
 from l2rm_jax.models.pretrained import TextTransformer
@@ -130,32 +130,32 @@ def test_the_words_of_an_alignment_are_those_of_the_caption(tmp_path):
 
 def test_judged_captions_are_the_vectors_of_the_pretrained_encoder(tmp_path):
     """For cross-fitting and the linear head alone; in float16, and taken with their pairs."""
-    config = bert_config(train__draw="posterior")
+    config = bert_config(train__draw="judgement")
     data = with_judged_vectors(config, read_data(config, tmp_path), tmp_path)
     expected, _ = states_of(data.pretrained, data.train.captions, vector=True)
     rows = np.arange(len(data.train))
-    found = data.train.judged_captions
+    found = data.train.encoded.captions
     np.testing.assert_allclose(found.rows(rows), expected, rtol=0, atol=5e-4)
-    fitted = caption_vectors(data.train)
+    fitted = caption_vectors(data.train.to_judge)
     assert fitted.fit is None and fitted.rows.shape == (100, 12)
-    part = data.train.take(np.array([7, 3])).judged_captions
+    part = data.train.take(np.array([7, 3])).encoded.captions
     np.testing.assert_array_equal(part.rows(np.arange(2)), found.rows(np.array([7, 3])))
     for fields in ({}, {"model__head": "linear", "model__text_states": "vector"}):
         config = bert_config(**fields)
         data = with_judged_vectors(config, read_data(config, tmp_path), tmp_path)
-        assert (data.train.judged_captions is None) == (not fields)
+        assert (data.train.encoded is None) == (not fields)
 
 
 def test_judged_vectors_are_made_once_and_belong_to_their_captions(tmp_path, monkeypatch):
-    config = bert_config(train__draw="posterior")
+    config = bert_config(train__draw="judgement")
     data = read_data(config, tmp_path)
-    made = with_judged_vectors(config, data, tmp_path).train.judged_captions
+    made = with_judged_vectors(config, data, tmp_path).train.encoded.captions
 
     def refuse(*_):
         raise AssertionError("made again")
 
     monkeypatch.setattr("l2rm_jax.run.pretrained.judged_vectors", refuse)
-    kept, rows = with_judged_vectors(config, data, tmp_path).train.judged_captions, np.arange(100)
+    kept, rows = with_judged_vectors(config, data, tmp_path).train.encoded.captions, np.arange(100)
     np.testing.assert_array_equal(kept.rows(rows), made.rows(rows))
     other = replace(data, train=data.train.take(rows[::-1]))
     file = tmp_path / VECTORS_FILE
@@ -166,17 +166,21 @@ def test_judged_vectors_are_made_once_and_belong_to_their_captions(tmp_path, mon
         with_judged_vectors(config, data, tmp_path)
 
 
+def read(config):
+    return read_training_pairs(config)[0]
+
+
 @pytest.mark.slow
 def test_an_audit_reads_the_same_vectors(tmp_path):
     """Beside the words, which are a second opinion on what captions say."""
-    config = bert_config(train__draw="posterior", mismatch__rate=0.2)
+    config = bert_config(train__draw="judgement", mismatch__rate=0.2)
     train = with_judged_vectors(config, read_data(config, tmp_path), tmp_path).train
-    inputs, rows = read_inputs(config).pairs, np.arange(len(train))
-    np.testing.assert_array_equal(inputs.captions[rows], train.judged_captions.rows(rows)[:, 0])
-    np.testing.assert_array_equal(inputs.pair_image, train.stored_image)
-    assert inputs.text_rows is not None and inputs.texts == train.captions
-    words = read_inputs(with_changes(config, {"model.text_encoder": "gru", "model.pretrained": ""}))
-    assert words.pairs.captions.shape[1] != 12 and words.digest != read_inputs(config).digest
+    pairs, rows = as_rows(read(config)), np.arange(len(train))
+    np.testing.assert_array_equal(pairs.captions[rows], train.encoded.captions.rows(rows)[:, 0])
+    np.testing.assert_array_equal(pairs.image_of, train.stored_image)
+    assert pairs.words is not None and pairs.texts == train.captions
+    words = read(with_changes(config, {"model.text_encoder": "gru", "model.pretrained": ""}))
+    assert as_rows(words).captions.shape[1] != 12 and words.digest != read(config).digest
 
 
 def test_changed_originals_are_noticed(tmp_path):

@@ -11,8 +11,7 @@ import jax
 import numpy as np
 
 import l2rm_jax
-from l2rm_jax.audit import inputs_of_arrays, write_audit
-from l2rm_jax.judging import Judgement, Pairs
+from l2rm_jax.judging import Judgement
 from l2rm_jax.judging.rate import Rate
 from l2rm_jax.methods import EpochPlan, Method, TrainState
 from l2rm_jax.models import RetrievalModel, SimilarityHead
@@ -54,15 +53,22 @@ def use_retriever() -> None:
 
 def use_audit(images: np.ndarray, captions: np.ndarray) -> None:
     audit = l2rm_jax.audit_pairs(images, captions, texts=["a red ball"], top=3)
-    assert_type(audit, Judgement)
-    assert_type(l2rm_jax.judge_pairs(Pairs(images, captions, np.arange(9))), Judgement)
+    assert_type(audit, l2rm_jax.Audit)
+    assert_type(audit.judgement, Judgement)
+    assert_type(audit.pairs, l2rm_jax.Pairs)
+    assert_type(l2rm_jax.audit_pairs(l2rm_jax.open_pairs("data/mine")), l2rm_jax.Audit)
     assert_type(audit.rate, Rate)
     assert_type(audit.rate.estimate, float)
-    assert_type(audit.cannot_tell, str)
-    assert audit.posterior[audit.order].ndim == 1
-    write_audit(audit, inputs_of_arrays(images, captions), Path("audit"))
-    l2rm_jax.audit_pairs(images)  # type: ignore[call-arg]
-    l2rm_jax.audit_pairs(images, captions, top=3.5)  # type: ignore[arg-type]
+    assert_type(audit.unreliable_reason, str)
+    assert_type(audit.pairs.take(audit.kept()), l2rm_jax.Pairs)
+    assert_type(audit.by("source")[0].estimate, float)
+    assert_type(audit.write("audit"), Path)
+    assert_type(l2rm_jax.open_audit("audit"), l2rm_jax.Audit)
+    assert_type(l2rm_jax.audit_pairs({"a": []}, image="a", caption="b"), l2rm_jax.Audit)
+    assert_type(l2rm_jax.fit(audit.pairs, epochs=3), l2rm_jax.Retriever)
+    l2rm_jax.audit_pairs()  # type: ignore[call-overload]
+    l2rm_jax.audit_pairs(images)  # type: ignore[call-overload]
+    l2rm_jax.audit_pairs(images, captions, top=3.5)  # type: ignore[call-overload]
 
 
 class Cosine(SimilarityHead):

@@ -74,9 +74,9 @@ def background_pixels(background: str, x: np.ndarray, y: np.ndarray) -> np.ndarr
     return np.asarray(BACKGROUND_RGB[background], float) + 11 * pattern[..., None]
 
 
-def draw(scene: Scene) -> np.ndarray:
-    """Draw a scene as an RGB picture, uint8 [192, 192, 3]."""
-    side = PIXELS * OVERSAMPLING
+def draw(scene: Scene, pixels: int = PIXELS) -> np.ndarray:
+    """Draw a scene as an RGB picture, uint8 [pixels, pixels, 3]."""
+    side = pixels * OVERSAMPLING
     y, x = (np.mgrid[:side, :side] + 0.5) / side
     image = background_pixels(scene.background, x, y)
     outline = (235, 235, 235) if scene.background == "night" else (20, 20, 20)
@@ -92,7 +92,7 @@ def draw(scene: Scene) -> np.ndarray:
         image[rim] = outline
         image[inside] = colour
         image[inside & texture_mask(thing.texture, u, v)] = tone
-    image = image.reshape(PIXELS, OVERSAMPLING, PIXELS, OVERSAMPLING, 3).mean((1, 3))
+    image = image.reshape(pixels, OVERSAMPLING, pixels, OVERSAMPLING, 3).mean((1, 3))
     return image.clip(0, 255).round().astype(np.uint8)
 
 

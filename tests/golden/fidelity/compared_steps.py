@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from l2rm_jax.data.batches import Batch
+from l2rm_jax.devices.batch import Batch
 from l2rm_jax.losses import complementary, consistency, contrastive, evidential
 from l2rm_jax.methods import base, bicro, co_teaching, crcl, cream, decl, ncr
 from l2rm_jax.methods.networks import network

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2rm_jax import config as defaults
+from l2rm_jax.devices.batch import Batch
 from l2rm_jax.evaluation import recall
 from l2rm_jax.losses import ranking
 from l2rm_jax.models import RetrievalModel, make_model
@@ -41,15 +42,16 @@ def model_of(head: str, weights: Mapping, **fields) -> RetrievalModel:
     return make_model(config, vocabulary_size)
 
 
-def inputs_of(arrays: Mapping) -> tuple:
-    return tuple(arrays[f"in/{name}"] for name in ("images", "captions", "lengths"))
+def batch_of(arrays: Mapping, lengths: str = "lengths") -> Batch:
+    """Return the stored images, of as many regions each, and captions."""
+    images, tokens, lengths = (arrays[f"in/{name}"] for name in ("images", "captions", lengths))
+    return Batch(images, np.full(len(images), images.shape[1]), tokens, lengths)
 
 
 @partial(jax.jit, static_argnums=0)
-def encode(model, variables, images, tokens, lengths):
+def encode(model, variables, batch):
     """Return the codes of images and captions in eval mode."""
-    image_code = model.apply(variables, images, method="encode_images")
-    return image_code, model.apply(variables, tokens, lengths, method="encode_captions")
+    return model.apply(variables, batch, method="encode")
 
 
 @partial(jax.jit, static_argnums=0)
@@ -58,7 +60,7 @@ def score(model, variables, image_code, text_code):
 
 
 @partial(jax.jit, static_argnums=0)
-def train_pass(model, variables, inputs, cotangent):
+def train_pass(model, variables, batch, cotangent):
     """Return similarities and collections in train mode, and the parameters' gradient.
 
     The gradient is that of `sum(cotangent * sims)`, so one compiled program serves any loss: its
@@ -69,7 +71,7 @@ def train_pass(model, variables, inputs, cotangent):
     def sims_of(params):
         return model.apply(
             {**variables, "params": params},
-            *inputs,
+            batch,
             train=True,
             method="global_similarity",
             mutable=["batch_stats", "intermediates"],
@@ -88,18 +90,18 @@ class TrainMode:
         # Eight captions in chunks of three: the last chunk is not full.
         model = model_from_state_dict(weights, dropout=0.0, chunk=3)
         self._run = partial(train_pass, model, variables_from_state_dict(weights))
-        self._inputs = inputs_of(arrays)
-        size = (len(self._inputs[0]), len(self._inputs[1]))
-        self.sims, self.collections, _ = self._run(self._inputs, jnp.zeros(size))
+        self._batch = batch_of(arrays)
+        size = (len(self._batch.images), len(self._batch.tokens))
+        self.sims, self.collections, _ = self._run(self._batch, jnp.zeros(size))
 
     def gradients(self, loss):
         """Return the gradient of `loss(sims)` with respect to the parameters."""
-        return self._run(self._inputs, jax.grad(loss)(self.sims))[2]
+        return self._run(self._batch, jax.grad(loss)(self.sims))[2]
 
 
 def encoders(arrays: Arrays) -> None:
     weights, out = arrays.under("w/"), arrays.under("out/")
-    images, tokens, lengths = inputs_of(arrays)
+    images, _, tokens, lengths, *_ = batch_of(arrays)
     vocabulary_size, word_dim = weights["txt_enc.embed.weight"].shape
     embed_dim = weights["img_enc.fc.weight"].shape[0]
     mask = (np.arange(tokens.shape[1]) < lengths[:, None]).astype(np.float32)
@@ -123,14 +125,14 @@ def encoders(arrays: Arrays) -> None:
 
 
 def similarity(arrays: Arrays) -> None:
-    weights, inputs, out = arrays.under("w/"), inputs_of(arrays), arrays.under("out/eval/")
+    weights, batch, out = arrays.under("w/"), batch_of(arrays), arrays.under("out/eval/")
     variables = variables_from_state_dict(weights)
     model = model_from_state_dict(weights, dropout=0.0, chunk=3)
-    fresh = jax.eval_shape(model.init, jax.random.key(0), *inputs)
+    fresh = jax.eval_shape(model.init, jax.random.key(0), batch)
     is_equal = jax.tree.map(jnp.shape, fresh) == jax.tree.map(np.shape, variables)
     out.add("parameter tree", 0.0 if is_equal else np.inf)
 
-    codes = image_code, text_code = encode(model, variables, *inputs)
+    codes = image_code, text_code = encode(model, variables, batch)
     out.check("codes", image_code.regions, "img_emb")
     out.check("codes", text_code.words, "cap_emb")
     out.check("codes", image_code.overall, "img_glo")
@@ -194,14 +196,14 @@ def gradient_error(ours, given: Mapping, weights: Mapping) -> float:
 
 
 def evaluation(arrays: Arrays) -> None:
-    inputs = inputs_of(arrays)
-    per_image = len(inputs[1]) // len(inputs[0])
+    batch = batch_of(arrays)
+    per_image = len(batch.tokens) // len(batch.images)
     heads, total = ("SGR", "SAF"), 0.0
     for name in heads:
         weights, out = arrays.under(f"w_{name}/"), arrays.under(f"out/{name}/")
         model = model_from_state_dict(weights, dropout=0.0, chunk=7)
         variables = variables_from_state_dict(weights)
-        sims = np.asarray(score(model, variables, *encode(model, variables, *inputs)))
+        sims = np.asarray(score(model, variables, *encode(model, variables, batch)))
         out.check("similarities", sims, "sims")
         _check_recalls(out, sims, per_image)
         total = total + sims

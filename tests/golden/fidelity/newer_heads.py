@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from l2rm_jax.devices.batch import Batch
 from l2rm_jax.losses import ranking
 from l2rm_jax.methods.base import Optimiser
 from l2rm_jax.models import naaf
@@ -19,7 +20,7 @@ from l2rm_jax.published.conversion import linear_from_state_dict, words_from_sta
 from tests.golden.fidelity.arrays import Arrays, difference, largest, tree_difference
 from tests.golden.fidelity.heads import vectors_of
 from tests.golden.fidelity.losses import value_and_gradient
-from tests.golden.fidelity.models import model_of
+from tests.golden.fidelity.models import batch_of, model_of
 
 CHAN_MARGIN, NAAF_MARGIN = 0.05, 0.2
 LEARNING_RATE, GRAD_CLIP = 5e-4, 2.0
@@ -65,10 +66,9 @@ def _check_chan_model(stored: Arrays) -> None:
     rows = np.full(len(images), images.shape[1])
 
     def sims_of(params, images):
-        variables = {"params": params}
-        codes = model.apply(variables, images, rows, method="encode_images")
+        variables, batch = {"params": params}, Batch(images, rows, tokens, lengths)
+        codes, texts = model.apply(variables, batch, method="encode")
         mask = (np.arange(images.shape[1]) < counts[:, None]).astype(np.float32)
-        texts = model.apply(variables, tokens, lengths, method="encode_captions")
         sims = model.apply(variables, codes.replace(mask=mask), texts, True, method="similarity")
         return sims, (codes.regions, texts.words, mask, texts.mask)
 
@@ -77,7 +77,9 @@ def _check_chan_model(stored: Arrays) -> None:
     out.check("codes", words, "cap_emb")
     out.check("similarities / largest", sims, "sims")
     out.check("word maxima", _masked_maxima(regions, words, masks), "word_max")
-    alone = model.apply({"params": params}, images[:1, : int(counts[0])], method="encode_images")
+    first = images[:1, : int(counts[0])]
+    first = Batch(first, np.full(1, first.shape[1]))
+    alone = model.apply({"params": params}, first, method="encode_images")
     out.check("codes", alone.regions, "img_emb_of_image0_alone")
 
     @partial(jax.jit, static_argnums=2)
@@ -207,26 +209,24 @@ def _check_parts(arrays: Arrays, images, texts, masks) -> None:
 
 def _check_naaf_model(stored: Arrays) -> None:
     weights, out = stored.under("w/"), stored.under("out/")
-    images, tokens, lengths = (stored[f"in/{name}"] for name in ("images", "captions", "cap_lens"))
+    batch = batch_of(stored, "cap_lens")
     model = model_of("naaf", weights, **{"naaf.threshold": "code", "model.chunk": 3})
     params = _naaf_params(weights)
     before = {"threshold": jnp.float32(0.3), "safe_threshold": jnp.zeros(())}
     statistics = {"batch_stats": {"similarity_head": before}}
 
     def loss_of(params, images):
-        inputs = (images, tokens, lengths)
         settings = {"train": True, "method": "global_similarity", "mutable": ["batch_stats"]}
-        sims, after = model.apply({"params": params, **statistics}, *inputs, **settings)
+        inputs = batch._replace(images=images)
+        sims, after = model.apply({"params": params, **statistics}, inputs, **settings)
         loss = ranking.triplet_hardest(sims, margin=NAAF_MARGIN)
         return loss, (sims, after["batch_stats"]["similarity_head"]["threshold"])
 
     grad = jax.jit(jax.value_and_grad(loss_of, (0, 1), has_aux=True))
-    (loss, (sims, after)), (of_params, of_images) = grad(params, images)
-    variables = {"params": params, **statistics}
-    code = model.apply(variables, images, method="encode_images")
-    out.check("codes", code.regions, "img_emb")
-    words = model.apply(variables, tokens, lengths, method="encode_captions").words
-    out.check("codes", words, "cap_emb")
+    (loss, (sims, after)), (of_params, of_images) = grad(params, batch.images)
+    image_code, text_code = model.apply({"params": params, **statistics}, batch, method="encode")
+    out.check("codes", image_code.regions, "img_emb")
+    out.check("codes", text_code.words, "cap_emb")
     out.check("similarities", sims, "sims_thres_before_0.3")
     out.check("losses, relative", loss, "loss")
     out.check("thresholds", after, "thres_after")

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2rm_jax import config as defaults
-from l2rm_jax.data.batches import Batch
+from l2rm_jax.devices.batch import Batch
 from l2rm_jax.losses import semi_paired
 from l2rm_jax.methods import make_method
 from l2rm_jax.models import RetrievalModel
@@ -42,8 +42,7 @@ def rcsl(arrays: Arrays) -> None:
 
 @partial(jax.jit, static_argnums=0)
 def _evaluate(model: RetrievalModel, variables: dict, batch: Batch) -> tuple:
-    images = model.apply(variables, batch.images, batch.regions, method="encode_images")
-    texts = model.apply(variables, batch.tokens, batch.lengths, method="encode_captions")
+    images, texts = model.apply(variables, batch, method="encode")
     sims = model.apply(variables, images, texts, method="similarity")
     return images.overall, texts.overall, sims
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from l2rm_jax import config as defaults
-from l2rm_jax.data.batches import Batch
+from l2rm_jax.devices.batch import Batch
 from l2rm_jax.methods import base, make_method
 from l2rm_jax.methods.networks import network, stack_states
 from l2rm_jax.methods.pair_values import initial_state

@@ -1,4 +1,4 @@
-"""Pairs to judge: vectors of images and captions, and keys that identify equal contents."""
+"""Hashes that identify images, captions and pairs by their contents, whatever their rows."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -7,35 +7,12 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int, UInt64
 
+from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.executors import LOCAL, Executor
 from l2rm_jax.judging.folds import hash_keys
 from l2rm_jax.linear.rows import BLOCK, Rows
 
 _ROWS = 16 * BLOCK  # rows per part when keys are computed
-
-
-class Pairs(NamedTuple):
-    """Pairs to judge. Pair k is caption k and the image that it is stored with.
-
-    Attributes:
-      images: [images, di] vectors.
-      captions: [pairs, dc] vectors.
-      pair_image: row of the image that each caption is stored with.
-      text_rows: [pairs, dt] a second embedding of the captions, used to compare captions with each
-        other; None without.
-      texts: the captions themselves; None where only vectors exist.
-    """
-
-    images: Rows
-    captions: Rows
-    pair_image: Int[np.ndarray, " pairs"]
-    text_rows: Rows | None = None
-    texts: Sequence[str] | None = None
-
-    @property
-    def spaces(self) -> list[Rows]:
-        """All caption embeddings."""
-        return [self.captions] if self.text_rows is None else [self.captions, self.text_rows]
 
 
 class Keys(NamedTuple):
@@ -51,15 +28,15 @@ class Keys(NamedTuple):
     caption: UInt64[np.ndarray, " pairs"]
     said: UInt64[np.ndarray, " pairs"]
 
-    def of_pairs(self, pair_image: Int[np.ndarray, " pairs"]) -> UInt64[np.ndarray, " pairs"]:
+    def of_pairs(self, image_of: Int[np.ndarray, " pairs"]) -> UInt64[np.ndarray, " pairs"]:
         """Hash each pair: its image and its caption."""
         with np.errstate(over="ignore"):
-            return hash_keys(self.image[pair_image], 2) + self.caption
+            return hash_keys(self.image[image_of], 2) + self.caption
 
-    def of_all(self, pair_image: Int[np.ndarray, " pairs"]) -> str:
+    def of_all(self, image_of: Int[np.ndarray, " pairs"]) -> str:
         """Hash all pairs, whatever their order; in hexadecimal."""
         with np.errstate(over="ignore"):
-            return f"{int(self.of_pairs(pair_image).sum(dtype=np.uint64)):016x}"
+            return f"{int(self.of_pairs(image_of).sum(dtype=np.uint64)):016x}"
 
     def take(self, pairs: Int[np.ndarray, " n"]) -> "Keys":
         """Return the keys of some pairs and of all images."""

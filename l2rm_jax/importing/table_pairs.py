@@ -46,7 +46,7 @@ _UNEVEN = r"^ | $|  |[^ -~]"
 _BLOCK_BYTES = 1 << 18  # which stay in the processor's cache
 
 
-class Pairs(NamedTuple):
+class TablePairs(NamedTuple):
     """The pairs of a source that passed all checks of the table.
 
     Attributes:
@@ -72,7 +72,7 @@ class Pairs(NamedTuple):
     caption_count: int
     entries: int
 
-    def take(self, kept: Bool[np.ndarray, " pairs"]) -> "Pairs":
+    def take(self, kept: Bool[np.ndarray, " pairs"]) -> "TablePairs":
         """Keep the pairs that a mask marks."""
         return self._replace(
             row=self.row[kept],
@@ -107,7 +107,7 @@ def read_pairs(
     images: Runs,
     rejected: Rejected,
     name_images: Callable[[Int[np.ndarray, " images"]], pa.Array] | None = None,
-) -> Pairs:
+) -> TablePairs:
     """Read captions and splits, and group the rows by image.
 
     Args:
@@ -169,13 +169,13 @@ def read_pairs(
     entries = len(row) + int(np.count_nonzero(~has_caption)) + len(source.skipped)
     numbers = np.arange(len(row))
     kept = text if columns.captions else None
-    pairs = Pairs(row, image, numbers, kept, names, first_row, split, len(row), entries)
+    pairs = TablePairs(row, image, numbers, kept, names, first_row, split, len(row), entries)
     return pairs.take(problem == 0) if problem.any() else pairs
 
 
 def reject_pairs(
     rejected: Rejected,
-    pairs: Pairs,
+    pairs: TablePairs,
     bad: Bool[np.ndarray, " pairs"],
     reasons: str | Mapping[int, str],
 ) -> None:
@@ -186,7 +186,7 @@ def reject_pairs(
         rejected.add(pairs.row[at], pairs.names[image].as_py(), reason)
 
 
-def pairs_of_arrays(images: int, captions: int) -> Pairs:
+def pairs_of_arrays(images: int, captions: int) -> TablePairs:
     """Pair two arrays without a table: each image has the same number of captions, in order."""
     if captions % images:
         raise ConfigError(
@@ -196,7 +196,7 @@ def pairs_of_arrays(images: int, captions: int) -> Pairs:
     caption, image = np.arange(captions), np.arange(captions) // (captions // images)
     first_row = np.arange(images) * (captions // images) + 1
     names = pa.array(np.arange(images)).cast(pa.string())
-    return Pairs(caption + 1, image, caption, None, names, first_row, None, captions, captions)
+    return TablePairs(caption + 1, image, caption, None, names, first_row, None, captions, captions)
 
 
 def _on_one_line(text: pa.Array) -> pa.Array:

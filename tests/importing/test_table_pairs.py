@@ -10,10 +10,10 @@ pytest.importorskip("datasets", reason="the extra `import` is not installed")
 import pyarrow as pa
 
 from l2rm_jax.importing.columns import Columns
-from l2rm_jax.importing.pairs import read_pairs
 from l2rm_jax.importing.pictures import image_keys
 from l2rm_jax.importing.rejected import Rejected
 from l2rm_jax.importing.sources import Part, Source
+from l2rm_jax.importing.table_pairs import read_pairs
 
 Row = tuple[str | None, str | None]
 

@@ -1,0 +1,50 @@
+"""Read a finished audit from its directory."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from l2rm_jax.audit.audit import Audit, Settings
+from l2rm_jax.audit.table import columns_of_user, read_table
+from l2rm_jax.data.pairs import Pairs
+from l2rm_jax.errors import DataError
+from l2rm_jax.judging import JUDGEMENT_FILE, read_judgement
+
+
+def open_audit(directory: str | Path) -> Audit:
+    """Read an audit that `l2rm audit` or `Audit.write` has written.
+
+    Its pairs have the captions, names and columns of the audited pairs, but no vectors: `images`
+    has no dimensions. Decisions of a review are part of its judgement.
+
+    Raises:
+      DataError: it is no directory of an audit, or a file is damaged.
+      ConfigError: a package is missing that reads the table.
+    """
+    directory = Path(directory)
+    judgement = read_judgement(directory / JUDGEMENT_FILE)
+    try:
+        report: dict[str, Any] = json.loads((directory / "report.json").read_bytes())
+        inputs, settings = report["inputs"], Settings(**report["settings"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{directory}/report.json: cannot be read ({error}), expected the report of an audit"
+        ) from error
+    table = read_table(directory, len(judgement))
+    ids = [*map(str, range(inputs["images"]))]
+    for row, name in zip(judgement.image_of.tolist(), table["image"].tolist(), strict=True):
+        ids[row] = name
+    texts = table["caption"].tolist()
+    pairs = Pairs(
+        np.zeros((inputs["images"], 0), np.float32),
+        None,
+        judgement.image_of,
+        texts=None if texts[:1] == [None] else texts,
+        ids=ids,
+        columns=columns_of_user(table),
+        name=inputs["name"],
+        digest=inputs["digest"],
+    )
+    return Audit(pairs, judgement, settings)

@@ -1,0 +1,175 @@
+"""Data sets as they lie on disk, each a view of `Pairs`: one file per layout.
+
+* `precomp`: the directories of SCAN and NCR, which `l2rm import` writes too.
+* `shards`: vectors in numbered files, as clip-retrieval writes them.
+* `scenes`, the built-in data set, is generated here.
+
+Captions are still text, or vectors: `loading` tokenizes them for a run.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from l2rm_jax.data import scenes
+from l2rm_jax.data.columns import read_columns
+from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.layouts.precomp import (
+    StoredImages,
+    check_directory,
+    has_images,
+    read_files,
+    read_images,
+)
+from l2rm_jax.data.layouts.shards import open_shard_pairs
+from l2rm_jax.data.pairs import Pairs
+from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.shards import are_shards
+from l2rm_jax.data.split_files import split_file
+from l2rm_jax.errors import ConfigError, DataError
+
+SCENES = "scenes"  # the built-in data set
+
+
+def open_pairs(path: str | Path, split: str = "train") -> Pairs:
+    """Open a split of a data set on disk; vectors and features stay there.
+
+    Args:
+      path: a directory that `l2rm import` wrote, or one in the layout of SCAN and NCR, or one of
+        vectors in shards, which are a single split.
+      split: "train", "dev", "test".
+
+    Returns:
+      The pairs, with all further columns that the import kept. Pictures are opened as pixels where
+      there are no features.
+
+    Raises:
+      DataError: a file is missing or invalid; lists every problem with its file and row.
+      ConfigError: a package is missing that reads a file.
+    """
+    if are_shards(check_directory(path, or_shards=True)):
+        if split != "train":
+            raise DataError(f"{path}: found vectors in shards, a single split, expected train")
+        return open_shard_pairs(path)
+    return with_columns(read_files(path, split, in_pixels=not has_images(path, split)), path)
+
+
+def with_columns(pairs: Pairs, directory: str | Path, is_part: bool = False) -> Pairs:
+    """Return the pairs with the further columns that an import kept of the user's table.
+
+    Args:
+      pairs: the pairs of a split.
+      directory: directory of the data.
+      is_part: whether `pairs` belong to the first images only.
+    """
+    columns = read_columns(directory, pairs.split, len(pairs), is_part)
+    return replace(pairs, columns={**pairs.columns, **columns})
+
+
+def open_split(
+    data_config: Any, split: str, in_words: bool = False, in_pixels: bool = False
+) -> Pairs:
+    """Open a split of the data set that the `data` part of a config describes.
+
+    Features stay on disk. With `in_words`, caption vectors are ignored. With `in_pixels`, the
+    images are pictures, and features are ignored.
+
+    Raises:
+      DataError: a file is missing or invalid.
+      ConfigError: a field does not fit the data set.
+    """
+    if not is_scenes(data_config):
+        return read_files(data_config.path, split, in_words, in_pixels)
+    if in_pixels:
+        raise ConfigError(
+            f"data.name: found {SCENES!r}, whose images are features, expected a directory with "
+            "pictures (train_pixels.npy) for the pretrained image encoder"
+        )
+    return _generate_scenes(data_config, split)
+
+
+def is_scenes(data_config: Any) -> bool:
+    """Whether the data are the built-in data set; data in a directory never are."""
+    return data_config.name == SCENES and not data_config.path
+
+
+def open_images(data_config: Any, split: str, in_pixels: bool = False) -> StoredImages:
+    """Open only the images of a split, to check them when the captions cannot be read.
+
+    Repeated rows are kept, and region counts that are out of range are clipped.
+
+    Raises:
+      DataError, ConfigError: as `open_split`.
+    """
+    if not is_scenes(data_config):
+        directory = check_directory(data_config.path)
+        return read_images(directory, split, in_pixels, clip_counts=True)
+    return open_split(data_config, split, in_pixels=in_pixels).images
+
+
+def open_caption_vectors(data_config: Any, split: str) -> RegionFeatures | None:
+    """Open only the caption vectors of a split, with counts clipped; None if captions are words.
+
+    Raises:
+      DataError, ConfigError: as `open_split`.
+    """
+    if is_scenes(data_config):
+        return None
+    file = split_file(check_directory(data_config.path), split, "vectors")
+    return RegionFeatures.read(file, clip_counts=True) if file.exists() else None
+
+
+def check_feature_shapes(images: Sequence[StoredImages]) -> None:
+    """Check that all splits have the same number of regions and dimensions, or size of pictures.
+
+    Raises:
+      DataError: lists every file that differs from the first.
+    """
+    problems = [
+        f"{other.name}: found {other.shape[1]} {_units(other)}, expected {images[0].shape[1]} x "
+        f"{images[0].shape[2]}, as in {images[0].name}"
+        for other in images[1:]
+        if other.shape[1:] != images[0].shape[1:]
+    ]
+    if problems:
+        raise DataError(*problems)
+
+
+def _units(images: StoredImages) -> str:
+    of, unit = ("", "pixels") if isinstance(images, Pixels) else ("regions ", "features")
+    return f"{of}x {images.shape[2]} {unit}"
+
+
+def check_caption_kinds(splits: Sequence[Pairs]) -> None:
+    """Check that the captions of all splits are words, or vectors with the same dimensions.
+
+    Raises:
+      DataError: lists every split that differs.
+    """
+    vectors = {split.split: split.captions for split in splits if split.captions is not None}
+    if not vectors:
+        return
+    first = next(iter(vectors.values()))
+    problems = [
+        f"{split.split}: found words as captions, expected vectors ({split.split}_caps.npy), as in "
+        f"{first.name}"
+        for split in splits
+        if split.captions is None
+    ] + [
+        f"{other.name}: found vectors of {other.shape[2]} dimensions, expected {first.shape[2]}, "
+        f"as in {first.name}"
+        for other in vectors.values()
+        if other.shape[2] != first.shape[2]
+    ]
+    if problems:
+        raise DataError(*problems)
+
+
+def _generate_scenes(config: Any, split: str) -> Pairs:
+    made = scenes.generate(getattr(config, f"scenes_{split}", 0), config.scenes_seed, split)
+    images = RegionFeatures.from_array(made.features, f"scenes/{split}")
+    image_of = np.arange(len(made.captions)) // (len(made.captions) // len(images))
+    return Pairs(images, None, image_of, made.captions, split=split, name=SCENES)

@@ -1,0 +1,191 @@
+"""The layout of SCAN and NCR: `{split}_ims.npy` and `{split}_caps.txt`, before tokenization."""
+
+import shlex
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int
+
+from l2rm_jax.data.captions import caption_files, open_captions, parse_captions
+from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.files import check_entries, check_form, open_array
+from l2rm_jax.data.ids import read_caption_ids, read_image_ids
+from l2rm_jax.data.pairs import Pairs
+from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.repeats import undo_repeats
+from l2rm_jax.data.shards import have_vectors
+from l2rm_jax.data.split_files import split_file
+from l2rm_jax.errors import ConfigError, DataError, Problems, nearest_flag
+
+StoredImages = RegionFeatures | Pixels
+CAPTION_ID = "caption_id"  # column of the names that a .tsv gives its captions
+
+
+def read_files(
+    path: str | Path, split: str, in_words: bool = False, in_pixels: bool = False
+) -> Pairs:
+    """Open a split in the layout of SCAN and NCR: `{split}_ims.npy` and its captions.
+
+    Captions are `{split}_caps.npy` (vectors), if that file exists, else `{split}_caps.txt` or
+    `.tsv`. If both exist, the text is kept for display. `{split}_pairs.npy`, if it exists, has the
+    image row of each caption; without it, all images have the same number of captions.
+
+    Args:
+      path: directory of the files.
+      split: "train", "dev", "test", "testall".
+      in_words: ignore caption vectors.
+      in_pixels: read `{split}_pixels.npy` instead of the features.
+
+    Raises:
+      DataError, ConfigError: as `open_split`; lists every problem of the split's files.
+    """
+    problems = Problems()
+    attempt = problems.attempt
+    directory = check_directory(path)
+    images = attempt(read_images, directory, split, in_pixels)
+    vector_file, vectors = split_file(directory, split, "vectors"), None
+    if vector_file.exists() and not in_words:
+        vectors = attempt(RegionFeatures.read, vector_file)
+    if vectors is not None and not caption_files(directory, split):
+        source, texts, count = vector_file, None, len(vectors)
+    else:
+        file = attempt(open_captions, directory, split, or_vectors=not in_words)
+        texts = attempt(parse_captions, file)
+        source, count = (file.path, len(file.lines)) if file else (None, None)
+    if vectors is not None and texts is not None:
+        attempt(_check_vector_count, source, texts, vectors)
+    pair_file = split_file(directory, split, "image_of")
+    if pair_file.exists():
+        image_of = attempt(_read_pairs, source, images, captions=count, path=pair_file)
+    else:
+        images = attempt(_described_images, source, images, captions=count)
+        image_of = attempt(_equal_blocks, count, images)
+    ids = attempt(read_image_ids, directory, split, images and len(images))
+    problems.raise_all()
+    caption_ids = read_caption_ids(directory, split)
+    columns = {} if caption_ids is None else {CAPTION_ID: np.array(caption_ids, object)}
+    return Pairs(images, vectors, image_of, texts, ids, columns, split=split, name=str(directory))
+
+
+def read_images(
+    directory: str | Path, split: str, in_pixels: bool, clip_counts: bool = False
+) -> StoredImages:
+    """Open the features of a split, or its pictures.
+
+    Args:
+      directory: directory of the files.
+      split: name of the split.
+      in_pixels: whether to open the pictures.
+      clip_counts: as in `RegionFeatures.read`.
+
+    Raises:
+      DataError: the file is missing or invalid.
+    """
+    features, pixels = (split_file(directory, split, kind) for kind in ("features", "pixels"))
+    wanted, other = (pixels, features) if in_pixels else (features, pixels)
+    if other.exists() and not wanted.exists():
+        needs = "pictures (l2rm import --encoder=pixels:DIR)" if in_pixels else "features"
+        raise DataError(
+            f"{wanted}: found only {other.name}, expected {needs}",
+            hint=None if in_pixels else "--pretrained=DIR of a model that encodes pictures",
+        )
+    if in_pixels:
+        return Pixels.read(pixels)
+    return RegionFeatures.read(features, clip_counts=clip_counts)
+
+
+def has_pixels(directory: str | Path) -> bool:
+    """Return whether a directory has pictures to train on."""
+    return split_file(directory, "train", "pixels").is_file()
+
+
+def has_images(directory: str | Path, split: str) -> bool:
+    """Return whether a split has features, or no pictures that could replace them."""
+    features, pixels = (split_file(directory, split, kind) for kind in ("features", "pixels"))
+    return features.is_file() or not pixels.is_file()
+
+
+def check_directory(path: str | Path, or_shards: bool = False) -> Path:
+    """Return the directory of the data.
+
+    Args:
+      path: the directory.
+      or_shards: whether vectors in shards are accepted.
+
+    Raises:
+      ConfigError: `path` is empty.
+      DataError: there is no such directory, or it has vectors in shards.
+    """
+    expected = (
+        "expected the directory of train_ims.npy, train_caps.txt (or .tsv, .npy), dev and test"
+    )
+    if not path:
+        raise ConfigError(f"data.path: empty; {expected}", hint="--data=DIR")
+    if not Path(path).is_dir():
+        raise DataError(f"{path}: no such directory; {expected}", hint=nearest_flag("data", path))
+    if not or_shards and have_vectors(path):
+        raise DataError(
+            f"{path}: found vectors in shards; {expected}",
+            hint=f"l2rm import --source={shlex.quote(str(path))} --out=DATA",
+        )
+    return Path(path)
+
+
+def _check_vector_count(source: Path, texts: list[str], vectors: RegionFeatures) -> None:
+    if len(texts) != len(vectors):
+        raise DataError(
+            f"{source}: found {len(texts)} captions for the {len(vectors)} rows of "
+            f"{vectors.name}, expected one per row"
+        )
+
+
+def _described_images(source: Path, images: StoredImages, captions: int) -> StoredImages:
+    """Return the images that the captions describe, each once."""
+    # Rows may repeat an image if there is one caption per row, but not with a .tsv: that format has
+    # one caption per image. Pictures are never repeated: no published files have them.
+    may_repeat = captions == len(images) and source.suffix != ".tsv"
+    if may_repeat and isinstance(images, RegionFeatures):
+        return undo_repeats(images)
+    if captions % len(images):
+        raise DataError(
+            f"{source}: found {captions} captions for the {len(images)} images of "
+            f"{images.name}, expected a multiple of the number of images"
+        )
+    return images
+
+
+def _equal_blocks(captions: int, images: StoredImages) -> Int[np.ndarray, " pairs"]:
+    """Image row of each caption, if all images have the same number of captions."""
+    return np.arange(captions) // (captions // len(images))
+
+
+def _read_pairs(
+    source: Path, images: StoredImages, captions: int, path: Path
+) -> Int[np.ndarray, " pairs"]:
+    """Read the image row of each caption from `{split}_pairs.npy`.
+
+    Raises:
+      DataError: the file does not have one integer per caption, a row is out of range or smaller
+        than the previous one, or an image has no caption; lists every such entry or image.
+    """
+    rows = open_array(path)
+    is_index = rows.dtype.kind in "iu" and rows.shape == (captions,)
+    expected = f"integers [{captions}], the image row of each caption of {source}"
+    check_form(path, rows, is_index, expected)
+    expected = f"0 to {len(images) - 1}, a row of {images.name}"
+    check_entries(path, rows, (rows >= 0) & (rows < len(images)), expected)
+    rows = rows.astype(np.int64)
+    falls = np.flatnonzero(np.diff(rows) < 0) + 1
+    if len(falls):
+        expected = "expected ascending rows"
+        raise DataError(
+            *(
+                f"{path}: entry {at}: found {rows[at]} after {rows[at - 1]}, {expected}"
+                for at in falls
+            )
+        )
+    absent = np.flatnonzero(np.bincount(rows, minlength=len(images)) == 0)
+    if len(absent):
+        expected = f"expected every row of {images.name}"
+        raise DataError(*(f"{path}: found no row {row}, {expected}" for row in absent))
+    return rows

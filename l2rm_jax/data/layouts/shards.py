@@ -1,0 +1,79 @@
+"""The layout of clip-retrieval: vectors in numbered shards, `.npy` or Parquet.
+
+The pairs do not depend on the split into shards, nor on the file format. Rows that name the same
+image, or whose metadata have the same picture hash, are captions of one image, which is
+represented by the vector of the first row.
+"""
+
+import atexit
+import hashlib
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from l2rm_jax.data.contents import PART, hash_names
+from l2rm_jax.data.pairs import Pairs
+from l2rm_jax.data.shards import (
+    CAPTION,
+    Shard,
+    images_of_rows,
+    open_shards,
+    read_metadata,
+    rows_of,
+)
+from l2rm_jax.errors import DataError, Problems
+
+
+def open_shard_pairs(directory: str | Path, copies: Path | None = None) -> Pairs:
+    """Check vectors in shards by reading them once, and return their pairs; they stay on disk.
+
+    Args:
+      directory: directory of the shards.
+      copies: directory for copies of vectors in Parquet files; None: one that is removed at the end
+        of the process.
+
+    Raises:
+      DataError: a shard is missing, has a wrong number of rows or dimensions, or a value that is
+        not finite; lists every problem.
+      ConfigError: there are Parquet files, and the package pyarrow is missing.
+    """
+    if copies is None:
+        copies = Path(tempfile.mkdtemp(prefix="l2rm-"))
+        atexit.register(shutil.rmtree, copies, ignore_errors=True)
+    shards, problems = open_shards(directory, copies), Problems()
+    digest = hashlib.blake2b(digest_size=16)
+    for side in (shards.images, shards.captions):
+        digest.update(f"{side[0].array.dtype.str} {rows_of(side).shape}".encode())
+        for shard in side:
+            problems.attempt(_hash_shard, digest, shard)
+    problems.raise_all()
+    columns, count = read_metadata(shards.metadata), rows_of(shards.images).shape[0]
+    texts = columns.get(CAPTION) and [text or "" for text in columns[CAPTION]]
+    ids, image_of, first = images_of_rows(columns, count)
+    hash_names(digest, image_of, texts, ids, None)
+    return Pairs(
+        rows_of(shards.images, first if len(first) < count else None),
+        rows_of(shards.captions),
+        image_of,
+        texts,
+        ids,
+        name=str(directory),
+        digest=digest.hexdigest(),
+    )
+
+
+def _hash_shard(digest: "hashlib.blake2b", shard: Shard) -> None:
+    """Hash the values of a shard; raise an error that lists every row that is not finite."""
+    problems = []
+    for start in range(0, len(shard.array), PART):
+        block = np.ascontiguousarray(shard.array[start : start + PART])
+        digest.update(block)
+        wrong = np.flatnonzero(~np.isfinite(block).all(axis=1))
+        problems += [
+            f"{shard.name}: row {start + row}: found NaN or infinity, expected finite numbers"
+            for row in wrong
+        ]
+    if problems:
+        raise DataError(*problems)
