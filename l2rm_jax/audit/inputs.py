@@ -1,7 +1,6 @@
 """Read the training pairs of a directory or a run for an audit; no pair is filtered."""
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,11 +8,10 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.data.contents import hash_features, hash_names
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.layouts import with_columns
+from l2rm_jax.data.layouts import with_table
 from l2rm_jax.data.layouts.precomp import CAPTION_ID
 from l2rm_jax.data.loading import load_train
 from l2rm_jax.data.pairs import Pairs
-from l2rm_jax.data.record import read_record
 from l2rm_jax.data.train_pairs import TrainPairs
 from l2rm_jax.data.word_report import WordReport, report_words
 from l2rm_jax.devices.parallel import matmul_precision
@@ -66,25 +64,9 @@ def read_training_pairs(
     caption_ids = pairs.columns.get(CAPTION_ID)
     hash_names(digest, pairs.image_of, pairs.texts, pairs.image_ids, caption_ids)
     pairs = replace(
-        with_columns(pairs, data.path, data.train_images > 0) if data.path else pairs,
+        with_table(pairs, data.path, data.train_images > 0) if data.path else pairs,
         name=str(workdir or data.path or data.name),
-        pictures=_pictures(data.path, pairs.image_ids),
         digest=digest.hexdigest(),
     )
     words = report_words(SPLIT, train.captions, train.tokens, vocabulary) if in_words else None
     return pairs, train, words
-
-
-def _pictures(directory: str, ids: Sequence[str]) -> list[Path] | None:
-    """Return the picture file of each image, if the directory was imported from files.
-
-    The table of imported vectors may name pictures as well: use them if the first one exists.
-    """
-    record = read_record(directory) if directory else None
-    if record is None:
-        return None
-    source = record["source"]
-    if folder := source["pictures"]:
-        return [Path(folder, name) for name in ids]
-    files = [Path(source["path"] or directory).parent / name for name in ids]
-    return files if files and files[0].is_file() else None

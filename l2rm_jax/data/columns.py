@@ -1,5 +1,6 @@
 """Further columns of the user's table, as `l2rm import` keeps them beside the captions."""
 
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,42 @@ def read_columns(
         return {name: _values(columns[name]) for name in columns.column_names}
     except (ValueError, OSError) as error:  # pyarrow's errors of damaged content
         raise DataError(f"{file}: cannot be read ({first_line(error, 200)})") from error
+
+
+def further_names(file: Path, read: Collection[str]) -> list[str]:
+    """Name the columns of a Parquet file with single values, except those in `read`.
+
+    Raises:
+      ConfigError: the package pyarrow is missing.
+    """
+    schema = open_parquet(file).schema_arrow
+    from l2rm_jax.data.arrow_columns import joined_type
+
+    names = [name for name in schema.names if name not in read]
+    return [name for name in names if joined_type({schema.field(name).type})]
+
+
+def read_shard_columns(files: Sequence[Path], read: Collection[str]) -> dict[str, np.ndarray]:
+    """Read the further columns of the metadata of shards, except those in `read`.
+
+    Args:
+      files: the metadata of each shard; may be none. A column may be missing from some of them.
+      read: names of the columns that are read otherwise.
+
+    Returns:
+      `[rows]` each, by the name of the column, as `read_columns` returns them.
+
+    Raises:
+      ConfigError: the package pyarrow is missing.
+    """
+    tables = [open_parquet(file).read(further_names(file, read)) for file in files]
+    if not tables:
+        return {}
+    from l2rm_jax.data.arrow_columns import column_type, whole_column
+
+    names = dict.fromkeys(name for table in tables for name in table.column_names)
+    known = [name for name in names if column_type(tables, name)]
+    return {name: _values(whole_column(tables, name)) for name in known}
 
 
 def _values(column: Any) -> np.ndarray:

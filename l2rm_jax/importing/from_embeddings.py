@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from l2rm_jax.data.columns import further_names
 from l2rm_jax.data.files import file_states
 from l2rm_jax.data.parquet_vectors import open_parquet
 from l2rm_jax.data.record import read_shards_record
@@ -28,6 +29,7 @@ from l2rm_jax.errors import DataError
 from l2rm_jax.importing.caption_cells import joined
 from l2rm_jax.importing.column_names import SPLIT_NAMES
 from l2rm_jax.importing.columns import Columns, find_columns, text_column
+from l2rm_jax.importing.further_columns import further_columns
 from l2rm_jax.importing.pictures import DIGEST_BYTES, distinct_names
 from l2rm_jax.importing.rejected import Rejected
 from l2rm_jax.importing.request import Request
@@ -48,6 +50,7 @@ def plan_of_shards(request: Request, work: Path, rejected: Rejected) -> Plan:
     shards = open_shards(request.source, work / "vectors")
     source = _read_metadata(request, shards)
     columns = _columns(request, source)
+    columns = columns._replace(further=further_columns(source, columns))
     names = joined([text_column(part, columns.image[0]) for part in source.parts])
     names = pc.if_else(pc.equal(names, ""), None, names)  # "" names no image
     digests = _digests(source)
@@ -75,14 +78,15 @@ def plan_of_shards(request: Request, work: Path, rejected: Rejected) -> Plan:
 
 
 def _read_metadata(request: Request, shards: Shards) -> Source:
-    """The rows of the metadata, with the columns that may be read."""
+    """The rows of the metadata; each part has the columns that may be read, and further ones."""
     wanted = {CAPTION, DIGEST, *SPLIT_NAMES, request.image_column, *request.caption_columns}
     names = common_columns(shards.metadata, wanted)
     parts, start = [], 0
     for place, shard in enumerate(shards.images):
         columns, end = {}, start + len(shard.array)
         if shards.metadata:
-            table = open_parquet(shards.metadata[place]).read(names)
+            further = further_names(shards.metadata[place], {*names, CAPTION, DIGEST})
+            table = open_parquet(shards.metadata[place]).read([*names, *further])
             columns = dict(zip(table.column_names, table.columns, strict=True))
         if name_column(list(columns)) is None:
             columns[_ROW] = pa.array(np.arange(start, end)).cast(pa.large_string())

@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from jaxtyping import Int
-from pyarrow import parquet, types
+from pyarrow import parquet
 
+from l2rm_jax.data.arrow_columns import cast_column, column_type, whole_column
+from l2rm_jax.data.shards import DIGEST
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.importing.columns import Columns
 from l2rm_jax.importing.samples import KEY
@@ -20,10 +22,6 @@ from l2rm_jax.importing.table_pairs import row_numbers
 _SAMPLED = 100  # cells of each part that show whether a column of text holds lists
 _BLOCK = 1 << 16  # rows written at once
 _LIST = re.compile(r"\[.*\]|\{.*\}", re.DOTALL)
-_SINGLE = (
-    *(types.is_string, types.is_large_string, types.is_boolean, types.is_integer),
-    *(types.is_floating, types.is_decimal, types.is_date, types.is_timestamp),
-)
 
 
 def further_columns(source: Source, columns: Columns) -> tuple[str, ...]:
@@ -35,10 +33,11 @@ def further_columns(source: Source, columns: Columns) -> tuple[str, ...]:
       source: the rows.
       columns: the columns read as images, captions and splits.
     """
-    read = {KEY, *columns.image, *columns.captions, columns.split, columns.folder}
-    names = dict.fromkeys(chain(*(part.table.column_names for part in source.parts)))
+    read = {KEY, DIGEST, *columns.image, *columns.captions, columns.split, columns.folder}
+    tables = [part.table for part in source.parts]
+    names = dict.fromkeys(chain(*(table.column_names for table in tables)))
     others = [name for name in names if name not in read]
-    return tuple(n for n in others if _kept_type(source, n) and not _holds_lists(source, n))
+    return tuple(n for n in others if column_type(tables, n) and not _holds_lists(tables, n))
 
 
 def write_columns(
@@ -59,7 +58,8 @@ def write_columns(
     """
     if not names:
         return
-    table = pa.table({name: _whole_column(source, name) for name in names})
+    tables = [part.table for part in source.parts]
+    table = pa.table({name: whole_column(tables, name).combine_chunks() for name in names})
     numbers = row_numbers(source)
     for split, own in zip(SPLITS, rows, strict=True):
         if not len(own):
@@ -73,55 +73,12 @@ def write_columns(
         unfinished.replace(file)
 
 
-def _cells(source: Source, name: str) -> list[pa.ChunkedArray]:
-    """The cells of a column in each part that has it."""
-    return [part.table[name] for part in source.parts if name in part.table.column_names]
-
-
-def _kept_type(source: Source, name: str) -> pa.DataType | None:
-    """The type under which a column is stored; None if it is left out.
-
-    Files may differ in the type: numbers become the wider type, and everything else becomes text.
-    """
-    kinds = {cells.type for cells in _cells(source, name)} - {pa.null()}
-    kinds = {kind.value_type if types.is_dictionary(kind) else kind for kind in kinds}
-    if not kinds or not all(any(check(kind) for check in _SINGLE) for kind in kinds):
-        return None
-    if all(types.is_integer(kind) or types.is_floating(kind) for kind in kinds):
-        schemas = [pa.schema({name: kind}) for kind in kinds]
-        return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
-    if len(kinds) > 1 or pa.string() in kinds:
-        return pa.large_string()  # the cells together may hold more than 2 GiB
-    return kinds.pop()
-
-
-def _holds_lists(source: Source, name: str) -> bool:
+def _holds_lists(tables: Sequence[pa.Table], name: str) -> bool:
     """Whether the first cells of a column are lists or objects, written as text."""
-    kind = _kept_type(source, name)
+    kind = column_type(tables, name)
     if kind != pa.large_string():
         return False
-    sampled = chain(*(_cast(cells[:_SAMPLED], kind).to_pylist() for cells in _cells(source, name)))
+    first = [table[name][:_SAMPLED] for table in tables if name in table.column_names]
+    sampled = chain(*(cast_column(cells, kind).to_pylist() for cells in first))
     texts = [text.strip() for text in sampled if text and text.strip()]
     return bool(texts) and all(map(_LIST.fullmatch, texts))
-
-
-def _whole_column(source: Source, name: str) -> pa.Array | pa.ChunkedArray:
-    """All cells of a column; null for the rows of parts that lack it."""
-    kind, chunks = _kept_type(source, name), []
-    for part in source.parts:
-        has_column = name in part.table.column_names
-        cells = part.table[name] if has_column else pa.chunked_array([pa.nulls(len(part.table))])
-        chunks += _cast(cells, kind).chunks
-    return pa.chunked_array(chunks, kind).combine_chunks()
-
-
-def _cast(cells: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Cells as another type; bytes that are not UTF-8 become replacement characters."""
-    cells = cells.cast(kind, safe=False)
-    if kind != pa.large_string():
-        return cells
-    try:
-        return cells.cast(pa.large_binary()).cast(kind)  # which checks them
-    except pa.ArrowInvalid:
-        content = cells.cast(pa.large_binary()).to_pylist()
-        return pa.chunked_array([[c and c.decode("utf-8", "replace") for c in content]], kind)

@@ -184,6 +184,11 @@ def _write_shard(imported: Path, out: Path, number: int, source: str) -> None:
         "row": np.load(imported / f"{SPLIT}_rows.npy"),
         DIGEST: [digests[row] for row in image],
     }
+    further = split_file(imported, SPLIT, "columns")
+    if further.exists():
+        table = parquet.read_table(further)
+        names = [f"table_{name}" if name in columns else name for name in table.column_names]
+        columns |= dict(zip(names, table.columns, strict=True))
     written = io.BytesIO()
     parquet.write_table(pa.table(columns), written)
     (out / "metadata").mkdir(exist_ok=True)
@@ -238,8 +243,9 @@ def _summed(
         for part in ("encoder", "images"):
             if record[part] != first[part]:
                 raise DataError(f"{file}: found {part} {record[part]}, expected {first[part]}")
-    rows, rejected = Counter(), Counter()
+    rows, rejected, further = Counter(), Counter(), {}
     for record in records:
+        further |= dict.fromkeys(record["columns"]["further"])
         rows.update(record["rows"])
         rejected.update(record["rejected"])
     _write_rejected(request.partial, files, rows["rejected"])
@@ -256,7 +262,7 @@ def _summed(
             "bytes": sum(file.stat().st_size for file in files),
         },
         "encoder": first["encoder"],
-        "columns": {**first["columns"], "further": []},  # shards do not keep them
+        "columns": {**first["columns"], "further": [*further]},
         "shards": len(files),
         "rows": dict(rows),
         "rejected": dict(sorted(rejected.items())),

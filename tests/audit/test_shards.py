@@ -250,3 +250,21 @@ def test_what_only_training_data_have_is_refused(vectors, tmp_path):
         changes = {"data.path": str(data), "mismatch.rate": 0.0, name: value}
         with pytest.raises((ConfigError, DataError), match=name):
             audit_directory(with_changes(get_config(), changes), tmp_path / "audit")
+
+
+def test_further_columns_of_the_metadata_are_kept(vectors, tmp_path):
+    """The second shard lacks one, another has numbers in the first and text in the second."""
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    directory = write_shards(tmp_path / "shards", vectors, [PAIRS - 3])
+    own = (
+        {"url": [f"{row % 2}.org" for row in range(PAIRS - 3)], "width": range(PAIRS - 3)},
+        {"width": ["8", "9", None], "tags": [["a"], [], ["b"]]},
+    )
+    for number, columns in enumerate(own):
+        file = directory / "metadata" / f"metadata_{number}.parquet"
+        parquet.write_table(pyarrow.table(parquet.read_table(file).to_pydict() | columns), file)
+    columns = opened(directory).columns
+    assert list(columns) == ["url", "width"]
+    assert columns["url"].tolist() == [*own[0]["url"], None, None, None]
+    assert columns["width"].tolist() == [*map(str, range(PAIRS - 3)), "8", "9", None]

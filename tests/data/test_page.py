@@ -12,7 +12,7 @@ PAGE = Path(data.__file__).with_name("README.md")
 
 
 def test_what_the_python_code_writes_is_read_by_the_first_command(tmp_path, monkeypatch, capsys):
-    [code, *_], [check, *_] = blocks(PAGE, "python"), blocks(PAGE, "bash")
+    [opening, code, *_], [check, *_] = blocks(PAGE, "python"), blocks(PAGE, "bash")
     monkeypatch.chdir(tmp_path)
     Path("DIR").mkdir()
     rng = np.random.default_rng(0)
@@ -25,6 +25,9 @@ def test_what_the_python_code_writes_is_read_by_the_first_command(tmp_path, monk
         }
         exec(code.replace("train_", f"{split}_"), names)
         np.testing.assert_array_equal(np.load(f"DIR/{split}_ims.npy"), names["features"])
+    names = {}
+    exec(opening.replace("data/mine", "DIR"), names)
+    assert (names["pairs"].split, len(names["pairs"])) == ("dev", 8)
     [[program, *words]] = commands(check)
     assert program == "l2rm"
     main.main([*words, "--config.data.min_count=1", "--config.train.batch_size=8"])

@@ -91,12 +91,12 @@ def test_costs_are_kept_each_epoch_and_drawn_by_truth(tmp_path, monkeypatch):
     )
     hook = plot_costs.recorder(tmp_path)
     for epoch in (1, 2):
-        hook(run, epoch)
+        hook(run, epoch, {})
     kept = np.load(figure.epoch_file(tmp_path, "costs", 2))
     np.testing.assert_allclose(kept["cost"], [2.1, 3.3], rtol=1e-6)  # 1 - 0.9 and 1.5 - 0.2
     with pytest.raises(DataError, match=r"epoch3\.npz: no such file"):
         plot_costs.plot(config, tmp_path)
-    hook(run, 3)
+    hook(run, 3, {})
     assert len(plot_costs.plot(config, tmp_path).axes) == 3
 
 

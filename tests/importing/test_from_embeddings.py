@@ -1,12 +1,14 @@
 """Vectors in shards become the data directory that an import of their pictures makes."""
 
+import json
+
 import numpy as np
 import pytest
 
 pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
 import pyarrow as pa
-from pyarrow import parquet
+import pyarrow.parquet as pq
 
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.importing import Request, importer, sharded_import
@@ -39,6 +41,7 @@ def write_tars(directory):
             files |= {
                 f"{number:03}.png": encoded(picture(shown)),
                 f"{number:03}.txt": captions_of(own)[0].encode(),
+                f"{number:03}.json": json.dumps({"shop": own // 5}).encode(),
             }
         write_tar(directory / f"{tar:05}.tar", files)
 
@@ -54,8 +57,8 @@ def imported(tmp_path_factory):
 
 
 def content(directory):
-    """All files but the record, which names the source and when it was changed."""
-    files = (file for file in directory.iterdir() if file.name != "dataset.json")
+    """All files but the record, which names the source and when it was changed, and the columns."""
+    files = (file for file in directory.iterdir() if file.suffix not in (".json", ".parquet"))
     return {file.name: file.read_bytes() for file in files}
 
 
@@ -67,7 +70,13 @@ def test_a_directory_of_shards_is_that_of_their_pictures(imported, tmp_path, spl
     record = import_data(Request(tmp_path / "out", str(imported / "shards"), split=split))
     assert content(tmp_path / "out") == content(tmp_path / "whole")
     assert len((tmp_path / "out" / "train_ids.txt").read_text().split("\n")) > EACH
-    same = ("encoder", "split", "splits", "images", "rows", "same_content", "files")
+    of_pictures, of_shards = (
+        pq.read_table(tmp_path / name / "train_columns.parquet") for name in ("whole", "out")
+    )
+    assert of_pictures.column_names == ["json.shop"]
+    assert of_shards.column_names == ["file", "row", "json.shop"]
+    assert of_shards["json.shop"] == of_pictures["json.shop"]
+    same = ("encoder", "split", "splits", "images", "rows", "same_content")
     assert {name: record[name] for name in same} == {name: expected[name] for name in same}
     assert record["rows"] == {"read": 24, "captions": 24, "written": 24, "rejected": 0}
     assert sum(split["images"] for split in record["splits"].values()) == 23
@@ -80,13 +89,13 @@ def test_vectors_in_parquet_and_without_metadata(imported, tmp_path):
     for directory in (tables, bare):
         directory.mkdir()
     for number in range(3):
-        columns = parquet.read_table(shards / f"metadata/metadata_{number:05}.parquet")
+        columns = pq.read_table(shards / f"metadata/metadata_{number:05}.parquet")
         for name, side in (("image_embedding", "img_emb"), ("text_embedding", "text_emb")):
             array = np.load(shards / side / f"{side}_{number:05}.npy")
             np.save(bare / f"{side}_{number}.npy", array)
             lists = pa.FixedSizeListArray.from_arrays(pa.array(array.ravel()), array.shape[1])
             columns = columns.append_column(name, lists)
-        parquet.write_table(columns, tables / f"{number}.parquet")
+        pq.write_table(columns, tables / f"{number}.parquet")
     for source in (shards, tables, bare):
         out = tmp_path / f"of_{source.name}"
         import_data(Request(out, str(source), split="1,0,0"))
@@ -106,10 +115,10 @@ def changed(imported, tmp_path, change):
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(file.read_bytes())
     middle = tmp_path / "shards/metadata/metadata_00001.parquet"
-    columns = parquet.read_table(middle).to_pydict()
+    columns = pq.read_table(middle).to_pydict()
     vectors = np.load(tmp_path / "shards/text_emb/text_emb_00001.npy")
     change(columns, vectors)
-    parquet.write_table(pa.table(columns), middle)
+    pq.write_table(pa.table(columns), middle)
     np.save(tmp_path / "shards/text_emb/text_emb_00001.npy", vectors)
     return str(tmp_path / "shards")
 
@@ -156,7 +165,7 @@ def test_rows_of_vectors_alone_need_names_where_some_have_them(tmp_path):
     def imported_keys(keys, name):
         vectors = {"image_emb": list(np.eye(4)), "text_emb": list(np.eye(4)[::-1])}
         (tmp_path / name).mkdir()
-        parquet.write_table(pa.table({"key": keys, **vectors}), tmp_path / name / "0.parquet")
+        pq.write_table(pa.table({"key": keys, **vectors}), tmp_path / name / "0.parquet")
         request = Request(tmp_path / f"{name}_out", str(tmp_path / name), split="1,0,0")
         import_data(request)
         return read_directory(request.out)
@@ -176,7 +185,7 @@ def request_of_vectors(tmp_path):
     """An import of four images and captions, with a vector each, in a Parquet file in `data`."""
     vectors = {"image_emb": list(np.eye(4)), "text_emb": list(np.eye(4))}
     (tmp_path / "data").mkdir()
-    parquet.write_table(pa.table({"key": list("abcd"), **vectors}), tmp_path / "data/0.parquet")
+    pq.write_table(pa.table({"key": list("abcd"), **vectors}), tmp_path / "data/0.parquet")
     return Request(tmp_path / "out", str(tmp_path / "data"), split="1,0,0")
 
 

@@ -27,6 +27,7 @@ from l2rm_jax.data.layouts.precomp import (
 from l2rm_jax.data.layouts.shards import open_shard_pairs
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.record import read_record
 from l2rm_jax.data.shards import are_shards
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import ConfigError, DataError
@@ -43,8 +44,8 @@ def open_pairs(path: str | Path, split: str = "train") -> Pairs:
       split: "train", "dev", "test".
 
     Returns:
-      The pairs, with all further columns that the import kept. Pictures are opened as pixels where
-      there are no features.
+      The pairs, with the further columns and the picture files of the imported table. Pictures are
+      opened as pixels where there are no features.
 
     Raises:
       DataError: a file is missing or invalid; lists every problem with its file and row.
@@ -54,11 +55,11 @@ def open_pairs(path: str | Path, split: str = "train") -> Pairs:
         if split != "train":
             raise DataError(f"{path}: found vectors in shards, a single split, expected train")
         return open_shard_pairs(path)
-    return with_columns(read_files(path, split, in_pixels=not has_images(path, split)), path)
+    return with_table(read_files(path, split, in_pixels=not has_images(path, split)), path)
 
 
-def with_columns(pairs: Pairs, directory: str | Path, is_part: bool = False) -> Pairs:
-    """Return the pairs with the further columns that an import kept of the user's table.
+def with_table(pairs: Pairs, directory: str | Path, is_part: bool = False) -> Pairs:
+    """Return the pairs with the further columns and the picture files of the user's table.
 
     Args:
       pairs: the pairs of a split.
@@ -66,7 +67,23 @@ def with_columns(pairs: Pairs, directory: str | Path, is_part: bool = False) -> 
       is_part: whether `pairs` belong to the first images only.
     """
     columns = read_columns(directory, pairs.split, len(pairs), is_part)
-    return replace(pairs, columns={**pairs.columns, **columns})
+    pictures = _pictures(directory, pairs.image_ids)
+    return replace(pairs, columns={**pairs.columns, **columns}, pictures=pictures)
+
+
+def _pictures(directory: str | Path, ids: Sequence[str]) -> list[Path] | None:
+    """Return the picture file of each image, if the directory was imported from files.
+
+    The table of imported vectors may name pictures as well: use them if the first one exists.
+    """
+    record = read_record(directory)
+    if record is None:
+        return None
+    source = record["source"]
+    if folder := source["pictures"]:
+        return [Path(folder, name) for name in ids]
+    files = [Path(source["path"] or directory).parent / name for name in ids]
+    return files if files and files[0].is_file() else None
 
 
 def open_split(

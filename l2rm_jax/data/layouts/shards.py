@@ -13,10 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
+from l2rm_jax.data.columns import read_shard_columns
 from l2rm_jax.data.contents import PART, hash_names
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.shards import (
     CAPTION,
+    DIGEST,
     Shard,
     images_of_rows,
     open_shards,
@@ -53,12 +55,14 @@ def open_shard_pairs(directory: str | Path, copies: Path | None = None) -> Pairs
     texts = columns.get(CAPTION) and [text or "" for text in columns[CAPTION]]
     ids, image_of, first = images_of_rows(columns, count)
     hash_names(digest, image_of, texts, ids, None)
+    further = read_shard_columns(shards.metadata, {*columns, CAPTION, DIGEST})
     return Pairs(
         rows_of(shards.images, first if len(first) < count else None),
         rows_of(shards.captions),
         image_of,
         texts,
         ids,
+        further,
         name=str(directory),
         digest=digest.hexdigest(),
     )
