@@ -61,7 +61,7 @@ def assign_folds(
       ConfigError: fewer than 3 folds.
     """
     if folds < 3:
-        raise ConfigError(f"judgement.folds: found {folds}, expected at least 3")
+        raise ConfigError(f"folds: found {folds}, expected at least 3")
     hashes = hash_keys(keys, seed)
     return (hashes % np.uint64(folds)).astype(np.int64)
 
