@@ -20,6 +20,7 @@ from l2rm_jax.data.layouts import open_pairs
 from l2rm_jax.data.loading import data_of_pairs
 from l2rm_jax.data.pairs import Captions, Images, Pairs
 from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.vectors import VectorRows
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.judging.content_keys import vector_keys
 from l2rm_jax.linear.rows import Rows
@@ -71,7 +72,7 @@ def fit(
       ConfigError: an unknown recipe, `dev` is out of range, or `workdir` has another run.
       DataError: too few images, pictures without features, a value that is not finite, or `workdir`
         has a run of other pairs.
-      StoppedError: SIGTERM or Ctrl-C; the run is saved.
+      StoppedError: SIGTERM or Ctrl-C; the run is saved in `workdir`, if there is one.
 
     Example:
       >>> audit = l2rm_jax.audit_pairs(images, captions)
@@ -81,6 +82,7 @@ def fit(
     if not isinstance(pairs, Pairs | str | Path):
         raise DataError(f"pairs: found {type(pairs).__name__}, expected Pairs or a directory")
     pairs = pairs if isinstance(pairs, Pairs) else open_pairs(pairs)
+    pairs.check_vectors()
     if isinstance(pairs.images, Pixels):
         raise DataError(f"{pairs.images.name}: found pictures, expected vectors or features")
     splits = split_pairs(pairs, dev)
@@ -117,7 +119,7 @@ def split_pairs(pairs: Pairs, dev: float) -> tuple[Pairs, Pairs]:
         raise ConfigError(f"dev: found {dev}, expected more than 0 and less than 1")
     images = np.unique(pairs.image_of)
     features = _as_features(pairs.images, "images", "region")
-    keys = vector_keys(_First(features))[images]
+    keys = vector_keys(VectorRows(features))[images]
     distinct = np.unique(keys)
     last = max(_FEWEST, round(dev * len(distinct))) - 1
     if len(distinct) - last - 1 < _FEWEST:
@@ -129,16 +131,6 @@ def split_pairs(pairs: Pairs, dev: float) -> tuple[Pairs, Pairs]:
     captions = None if pairs.captions is None else _as_features(pairs.captions, "captions", "word")
     whole = replace(pairs, images=features, captions=captions, words=None, columns={})
     return _part(whole, images[~in_dev], "train"), _part(whole, images[in_dev], "dev")
-
-
-class _First:
-    """The first vector of each image, which tells images apart."""
-
-    def __init__(self, features: RegionFeatures):
-        self._features, self.shape = features, (len(features), features.shape[2])
-
-    def __getitem__(self, rows: Int[np.ndarray, " n"]) -> np.ndarray:
-        return self._features.rows(rows)[:, 0]
 
 
 def _part(pairs: Pairs, images: Int[np.ndarray, " n"], split: str) -> Pairs:

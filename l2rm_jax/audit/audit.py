@@ -1,5 +1,6 @@
 """The audit of a data set: judged pairs, and all that a person or a notebook asks of them."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,13 +12,13 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.audit.review import FITS, WRONG, Decisions, ReviewedRate, draw_review, reviewed_rate
 from l2rm_jax.audit.run_columns import OfRun
+from l2rm_jax.data.files import replace_file
 from l2rm_jax.data.frames import columns_of
 from l2rm_jax.data.layouts import open_pairs
-from l2rm_jax.data.layouts.precomp import CAPTION_ID
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.train_pairs import TrainPairs
 from l2rm_jax.data.word_report import WordReport, report_texts
-from l2rm_jax.errors import DataError
+from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.executors import LOCAL, Executor
 from l2rm_jax.judging import Judgement, judge_pairs
 from l2rm_jax.judging.judgement import MATCHED, NEAR_DUPLICATE
@@ -229,13 +230,14 @@ def audit_pairs(
       folds: number of folds, at least 3.
       top: captions to propose for each suspicious pair, 0 or more.
       seed: seed of the folds and of all samples, 0 or more.
-      keep: directory for finished stages, from which the same call resumes after a stop.
+      keep: directory for finished stages, from which the same call resumes after a stop; other
+        pairs or settings in the same directory are an error.
       executor: computes the parts, in this process or in others (`l2rm_jax.executors`).
 
     Raises:
       DataError: a shape, type or value is wrong (lists all of them), or a fold has images of fewer
         than two groups.
-      ConfigError: fewer than 3 folds.
+      ConfigError: fewer than 3 folds, or `keep` has the stages of another call.
 
     Example:
       >>> audit = audit_pairs(image_vectors, caption_vectors, texts=captions, table=frame)
@@ -243,9 +245,23 @@ def audit_pairs(
     """
     given = {"captions": captions, "image_of": image_of, "texts": texts, "table": table}
     pairs = _pairs_of(images, given, image, caption, model)
+    if keep is not None:
+        _claim(Path(keep), pairs, folds=folds, top=top, seed=seed)
     found = judge_pairs(pairs, folds=folds, top=top, seed=seed, keep=keep, executor=executor)
     words = report_texts(pairs.texts) if pairs.captions is None else None
     return Audit(pairs, found, Settings(top=top, seed=seed), words=words)
+
+
+def _claim(keep: Path, pairs: Pairs, **settings: int) -> None:
+    """Check that the stages in `keep` are of the same call, and store what they depend on."""
+    keep.mkdir(parents=True, exist_ok=True)
+    own, file = settings | {"pairs": pairs.digest or pairs.fingerprint}, keep / "arguments.json"
+    stored = json.loads(file.read_bytes()) if file.exists() else own
+    if names := [name for name in own if stored.get(name) != own[name]]:
+        raise ConfigError(
+            f"{keep}: found stages of other {' and '.join(names)}, expected those of the same call"
+        )
+    replace_file(file, json.dumps(own).encode())
 
 
 def _pairs_of(images: Any, given: dict[str, Any], image: str, caption: str, model: Any) -> Pairs:
@@ -279,7 +295,7 @@ def check_column(pairs: Pairs, column: str) -> None:
       DataError: they do not; lists those that they have.
     """
     if column not in pairs.columns:
-        names = ", ".join(name for name in pairs.columns if name != CAPTION_ID) or "none"
+        names = ", ".join(pairs.columns) or "none"
         raise DataError(f"by: found {column!r}, expected a further column of the pairs: {names}")
 
 

@@ -9,7 +9,6 @@ from ml_collections import ConfigDict
 from l2rm_jax.data.contents import hash_features, hash_names
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.layouts import with_table
-from l2rm_jax.data.layouts.precomp import CAPTION_ID
 from l2rm_jax.data.loading import load_train
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.train_pairs import TrainPairs
@@ -61,8 +60,7 @@ def read_training_pairs(
     if encoders is not None:
         digest.update(repr(encoders.hashes()).encode())
     pairs = train.to_judge
-    caption_ids = pairs.columns.get(CAPTION_ID)
-    hash_names(digest, pairs.image_of, pairs.texts, pairs.image_ids, caption_ids)
+    hash_names(digest, pairs.image_of, pairs.texts, pairs.image_ids, pairs.caption_ids)
     pairs = replace(
         with_table(pairs, data.path, data.train_images > 0) if data.path else pairs,
         name=str(workdir or data.path or data.name),

@@ -1,6 +1,5 @@
 """Display an audit in a notebook: the verdict, and the most suspicious pairs."""
 
-from pathlib import Path
 from typing import Any
 
 from l2rm_jax.audit.audit import Audit
@@ -42,7 +41,7 @@ def audit_html(audit: Audit, pairs: int) -> str:
 
 def _picture(picture: Any) -> str:
     """Return the element of a picture; "" if it cannot be shown."""
-    shown = make_thumbnail(Path(picture) if isinstance(picture, str) else picture, side=_SIDE)
+    shown = make_thumbnail(picture, side=_SIDE)
     return "" if isinstance(shown, str) else f'<img src="{shown.uri}" style="max-height:{_SIDE}px">'
 
 

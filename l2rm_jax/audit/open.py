@@ -36,13 +36,15 @@ def open_audit(directory: str | Path) -> Audit:
     ids = [*map(str, range(inputs["images"]))]
     for row, name in zip(judgement.image_of.tolist(), table["image"].tolist(), strict=True):
         ids[row] = name
-    texts = table["caption"].tolist()
+    texts, caption_ids = table["caption"].tolist(), table["id"].tolist()
+    has_texts = any(text is not None for text in texts)
     pairs = Pairs(
         np.zeros((inputs["images"], 0), np.float32),
         None,
         judgement.image_of,
-        texts=None if texts[:1] == [None] else texts,
+        texts=[text or "" for text in texts] if has_texts else None,
         ids=ids,
+        caption_ids=None if caption_ids == [*map(str, range(len(texts)))] else caption_ids,
         columns=columns_of_user(table),
         name=inputs["name"],
         digest=inputs["digest"],

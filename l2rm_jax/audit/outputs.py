@@ -12,7 +12,6 @@ from l2rm_jax.audit.review import FITS, check_sample
 from l2rm_jax.audit.table import FILES, pair_columns, write_table
 from l2rm_jax.data.files import new_directory, replace_array, replace_file
 from l2rm_jax.data.layouts import SCENES, is_scenes
-from l2rm_jax.data.layouts.precomp import CAPTION_ID
 from l2rm_jax.judging import JUDGEMENT_FILE, write_judgement
 from l2rm_jax.pages import Gallery, write_gallery
 from l2rm_jax.retriever.sources import scene_pictures
@@ -79,7 +78,8 @@ def _write_ids(audit: Audit, kept: np.ndarray, directory: Path) -> list[str]:
     ids = audit.pairs.ids
     if ids is None or list(ids) == list(map(str, range(len(ids)))):
         return []
-    lines = "".join(f"{ids[image]}\n" for image in audit.judgement.image_of[kept])
+    names = (" ".join(ids[image].splitlines()) for image in audit.judgement.image_of[kept])
+    lines = "".join(f"{name}\n" for name in names)
     replace_file(directory / IDS, lines.encode("utf-8", "replace"))
     return [f"{IDS}: your name of the image of each kept pair"]
 
@@ -97,7 +97,7 @@ def _write_page(
 ) -> None:
     pairs, judgement, ids = audit.pairs, audit.judgement, audit.pairs.image_ids
     rows_of_captions = (f"caption {row}" for row in range(len(pairs)))
-    captions = pairs.texts or pairs.columns.get(CAPTION_ID, [*rows_of_captions])
+    captions = pairs.texts or pairs.caption_ids or [*rows_of_captions]
     gallery = Gallery(
         title=f"{pairs.name}: {len(pairs):,} pairs, {len(ids):,} images; "
         f"seed {audit.settings.seed}",

@@ -1,5 +1,6 @@
 """The table of an audit: one row per pair, as columns, a file or a DataFrame."""
 
+import contextlib
 import csv
 import re
 from collections.abc import Mapping
@@ -10,7 +11,8 @@ import numpy as np
 from jaxtyping import Bool
 
 from l2rm_jax.audit.audit import Audit
-from l2rm_jax.data.layouts.precomp import CAPTION_ID
+from l2rm_jax.data.columns import column_values
+from l2rm_jax.data.parquet_vectors import open_parquet
 from l2rm_jax.errors import ConfigError, DataError, first_line
 from l2rm_jax.judging.judgement import KINDS
 
@@ -19,11 +21,13 @@ if TYPE_CHECKING:
 
 FILES = "pairs.parquet", "pairs.csv"  # without pyarrow, the second one
 _BLOCK = 4096  # rows converted to text at once
-_OWN = re.compile(
+_OWN = (
     "row|id|image|image_of|caption|fold|group|similarity|information|posterior(_set|_caption)?|fdr|"
     r"kind|none_fits|(proposal|probability)_\d+|mismatched_on_purpose|loss|loss_posterior|called|"
     "dropped|decision|decision_caption"
 )
+_PREFIX = "table_"  # of a column of the user whose name is one of these, or starts with the prefix
+_RENAMED = re.compile(f"({_PREFIX})*({_OWN})")
 
 
 class Column(NamedTuple):
@@ -32,10 +36,12 @@ class Column(NamedTuple):
     Attributes:
       values: [rows] the values; an array of objects is text.
       known: [rows] whether each value is known; the other cells are empty.
+      is_exact: whether floats keep all their digits in text, as those of the user.
     """
 
     values: np.ndarray
     known: Bool[np.ndarray, " rows"]
+    is_exact: bool = False
 
 
 def pair_columns(audit: Audit) -> dict[str, Column]:
@@ -45,10 +51,9 @@ def pair_columns(audit: Audit) -> dict[str, Column]:
     """
     data, found, decisions = audit.pairs, audit.judgement, audit.decisions
     pairs = len(found)
-    ids = data.columns.get(CAPTION_ID, np.array([*map(str, range(pairs))], object))
     columns = {
         "row": _filled(np.arange(pairs)),
-        "id": _filled(ids),
+        "id": _filled(np.array(data.caption_ids or [*map(str, range(pairs))], object)),
         "image": _filled(np.array(data.image_ids, object)[found.image_of]),
         "image_of": _filled(found.image_of),
         "caption": Column(np.full(pairs, "", object), np.zeros(pairs, bool))
@@ -83,9 +88,12 @@ def pair_columns(audit: Audit) -> dict[str, Column]:
         decided[decisions.row], taken[decisions.row] = decisions.decision, decisions.caption
         columns["decision"] = Column(decided, decided != "")
         columns["decision_caption"] = Column(taken, taken >= 0)
-    others = {name: _of_user(data.columns[name]) for name in data.columns if name != CAPTION_ID}
-    named = {f"table_{name}" if _OWN.fullmatch(name) else name: others[name] for name in others}
-    return named | columns
+    of_user = data.columns.items()
+    return {_renamed(name): _of_user(values) for name, values in of_user} | columns
+
+
+def _renamed(name: str) -> str:
+    return f"{_PREFIX}{name}" if _RENAMED.fullmatch(name) else name
 
 
 def frame(columns: Mapping[str, Column]) -> "pandas.DataFrame":
@@ -99,7 +107,7 @@ def frame(columns: Mapping[str, Column]) -> "pandas.DataFrame":
     except ImportError:
         raise ConfigError("a DataFrame requires pandas: pip install pandas") from None
 
-    def series(values: np.ndarray, known: np.ndarray) -> Any:
+    def series(values: np.ndarray, known: np.ndarray, _: bool) -> Any:
         if known.all() or values.dtype.kind == "f":
             return values
         if values.dtype == object:
@@ -110,14 +118,16 @@ def frame(columns: Mapping[str, Column]) -> "pandas.DataFrame":
 
 
 def _of_user(values: np.ndarray) -> Column:
-    """Make a column of the user's values; None and NaN are unknown."""
-    known = values == values if values.dtype.kind == "f" else np.ones(len(values), bool)
-    if values.dtype == object:
-        known = np.array([value is not None and value == value for value in values])
-        values = np.array([str(value) for value in values], object)
-    return Column(
-        values if values.dtype.kind in "biufO" else values.astype(str).astype(object), known
-    )
+    """Make a column of the user's values; None, NaN and NaT are unknown."""
+    if values.dtype.kind in "biuf":
+        return Column(values, values == values, is_exact=True)
+    if values.dtype != object:  # dates
+        return Column(values.astype(str).astype(object), ~np.isnat(values))
+    known = np.array([value is not None for value in values])
+    if {type(value) for value in values[known]} == {int}:
+        with contextlib.suppress(OverflowError):
+            return Column(np.where(known, values, 0).astype(np.int64), known)
+    return Column(np.array([str(value) for value in values], object), known)
 
 
 def _filled(values: np.ndarray) -> Column:
@@ -133,7 +143,7 @@ def _numbers(values: np.ndarray) -> Column:
 def write_table(path: Path, columns: Mapping[str, Column]) -> None:
     """Write columns of equal length to a file whose name ends in `.csv` or `.parquet`.
 
-    CSV is UTF-8 with a header; unknown cells are empty, numbers have six digits.
+    CSV is UTF-8 with a header; unknown cells are empty, our numbers have six digits.
     """
     if path.suffix == ".parquet":
         _write_parquet(path, columns)
@@ -149,7 +159,8 @@ def write_table(path: Path, columns: Mapping[str, Column]) -> None:
 
 def _cells(column: Column, block: slice) -> list[str]:
     kind = column.values.dtype.kind
-    write = {"b": lambda x: "true" if x else "false", "f": lambda x: f"{x:.6g}"}.get(kind, str)
+    of_float = repr if column.is_exact else "{:.6g}".format
+    write = {"b": lambda x: "true" if x else "false", "f": of_float}.get(kind, str)
     values = column.values[block].tolist(), column.known[block].tolist()
     return [write(x) if known else "" for x, known in zip(*values, strict=True)]
 
@@ -162,7 +173,7 @@ def _write_parquet(path: Path, columns: Mapping[str, Column]) -> None:
         name: pyarrow.array(
             values, mask=~known, type=pyarrow.string() if values.dtype == object else None
         )
-        for name, (values, known) in columns.items()
+        for name, (values, known, _) in columns.items()
     }
     pyarrow.parquet.write_table(pyarrow.table(arrays), path)
 
@@ -180,7 +191,7 @@ def read_table(directory: Path, pairs: int) -> dict[str, np.ndarray]:
     try:
         table = (_read_parquet if files[0].suffix == ".parquet" else _read_csv)(files[0])
     except (ValueError, OSError, csv.Error) as error:  # also pyarrow's errors of damaged content
-        if isinstance(error, ConfigError):
+        if isinstance(error, ConfigError | DataError):
             raise
         raise DataError(f"{files[0]}: cannot be read ({first_line(error, 200)})") from error
     if len(found := table.get("row", ())) != pairs:
@@ -197,16 +208,12 @@ def _read_csv(path: Path) -> dict[str, np.ndarray]:
 
 
 def _read_parquet(path: Path) -> dict[str, np.ndarray]:
-    try:
-        import pyarrow.parquet
-    except ImportError:
-        raise ConfigError(
-            f"{path}: reading this file requires pyarrow", hint="pip install pyarrow"
-        ) from None
-    table = pyarrow.parquet.read_table(path)
-    return {name: table[name].to_numpy() for name in table.column_names}
+    table = open_parquet(path).read()
+    return {name: column_values(table[name]) for name in table.column_names}
 
 
 def columns_of_user(table: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the columns of `read_table` that are the user's own."""
-    return {name: values for name, values in table.items() if not _OWN.fullmatch(name)}
+    """Return the columns of `read_table` that are the user's own, under the user's names."""
+    columns = {name: values for name, values in table.items() if not re.fullmatch(_OWN, name)}
+    is_renamed = {name: _RENAMED.fullmatch(name) for name in columns}
+    return {x.removeprefix(_PREFIX) if is_renamed[x] else x: columns[x] for x in columns}

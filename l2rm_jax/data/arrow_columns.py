@@ -21,7 +21,8 @@ def joined_type(kinds: Collection[pa.DataType]) -> pa.DataType | None:
     kinds -= {pa.null()}
     if not kinds or not all(any(check(kind) for check in _SINGLE) for kind in kinds):
         return None
-    if all(types.is_integer(kind) or types.is_floating(kind) for kind in kinds):
+    is_wrapped = pa.uint64() in kinds and any(types.is_signed_integer(kind) for kind in kinds)
+    if all(types.is_integer(kind) or types.is_floating(kind) for kind in kinds) and not is_wrapped:
         schemas = [pa.schema({"": kind}) for kind in kinds]
         return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
     if len(kinds) > 1 or pa.string() in kinds:

@@ -40,7 +40,7 @@ def read_columns(
         raise DataError(f"{file}: found {rows} rows, expected {pairs}, one per caption of {split}")
     try:
         columns = table.read()[:pairs]
-        return {name: _values(columns[name]) for name in columns.column_names}
+        return {name: column_values(columns[name]) for name in columns.column_names}
     except (ValueError, OSError) as error:  # pyarrow's errors of damaged content
         raise DataError(f"{file}: cannot be read ({first_line(error, 200)})") from error
 
@@ -78,10 +78,11 @@ def read_shard_columns(files: Sequence[Path], read: Collection[str]) -> dict[str
 
     names = dict.fromkeys(name for table in tables for name in table.column_names)
     known = [name for name in names if column_type(tables, name)]
-    return {name: _values(whole_column(tables, name)) for name in known}
+    return {name: column_values(whole_column(tables, name)) for name in known}
 
 
-def _values(column: Any) -> np.ndarray:
+def column_values(column: Any) -> np.ndarray:
+    """Convert a column of Arrow to an array; missing values as in `read_columns`."""
     from pyarrow import types
 
     if types.is_integer(column.type) and column.null_count:

@@ -6,7 +6,6 @@ import mimetypes
 import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,10 +35,10 @@ class Sides(NamedTuple):
       texts: [pairs] the captions as texts; None if only their vectors are known.
       image_of: row of `images` of each caption.
       ids: [images] the path or text of each image, else the first row of the table that has it.
-      pictures: [images] paths, or Pillow pictures, which are not decoded yet if the table has
-        bytes; None if the images are vectors or texts.
-      columns: name -> [pairs], the other columns of the table, as arrays of numbers or objects.
-      rows: row of the table of each pair. A row with several captions has several pairs.
+      pictures: [images] paths, contents of files, or Pillow pictures; None if the images are
+        vectors or texts.
+      columns: name -> [pairs], the other columns of the table (`further_columns`). The pairs of a
+        row with several captions repeat its values.
     """
 
     images: Num[np.ndarray, "images di"]
@@ -47,9 +46,8 @@ class Sides(NamedTuple):
     texts: list[str] | None
     image_of: Int[np.ndarray, " pairs"]
     ids: list[str]
-    pictures: list[Path | Image.Image] | None
+    pictures: list[Path | bytes | Image.Image] | None
     columns: dict[str, np.ndarray]
-    rows: Int[np.ndarray, " pairs"]
 
 
 def columns_of(table: Any) -> dict[str, Any]:
@@ -107,16 +105,15 @@ def read_sides(table: Any, image: str, caption: str, model: Any = None) -> Sides
     lists = [cell if isinstance(cell, list) else [cell] for cell in captions]
     rows = np.repeat(np.arange(len(lists)), list(map(len, lists)))
     captions = [cell for cells in lists for cell in cells]
-    others = [name for name in columns if name not in (image, caption)]
+    others = further_columns({x: columns[x] for x in columns if x not in (image, caption)})
     return Sides(
         images=_vectors(f"image column {image!r}", images, rows=first, model=models[0]),
         captions=_vectors(f"caption column {caption!r}", captions, rows=rows, model=models[1]),
         texts=captions if isinstance(captions[0], str) else None,
         image_of=image_of[rows],
         ids=[_id(columns[image][row], row) for row in first],
-        pictures=None if isinstance(images[0], np.ndarray | str) else list(map(_lazy, images)),
-        columns={name: as_array(columns[name])[rows] for name in others},
-        rows=rows,
+        pictures=None if isinstance(images[0], np.ndarray | str) else images,
+        columns={name: values[rows] for name, values in others.items()},
     )
 
 
@@ -157,17 +154,44 @@ def _id(stored: Any, row: int) -> str:
     return str(name) if isinstance(name, str | Path) else str(row)
 
 
-def _lazy(image: Any) -> Any:
-    return Image.open(BytesIO(image)) if isinstance(image, bytes) else image
+def further_columns(columns: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return columns as arrays of numbers, bools or dates, or of objects with None for gaps.
+
+    Args:
+      columns: the columns, as `columns_of` returns them.
+
+    Raises:
+      DataError: a column has several values per row; lists every one.
+    """
+    problems = [
+        f"table: column {name!r}: found {values.dtype} {list(values.shape)}, expected one value "
+        "per row"
+        for name, values in columns.items()
+        if isinstance(values, np.ndarray) and values.ndim != 1
+    ]
+    if problems:
+        raise DataError(*problems)
+    return {name: _further_column(values) for name, values in columns.items()}
 
 
-def as_array(values: Any) -> np.ndarray:
-    """Return a further column as an array of numbers, if all cells are numbers, or of objects."""
-    if isinstance(values, np.ndarray):
-        return values.astype(object) if values.dtype.kind in "UST" else values
-    kinds = set(map(type, values))
-    is_plain = kinds <= {bool} or kinds <= {int, float}
-    return np.asarray(values) if is_plain else np.fromiter(values, object, len(values))
+def _further_column(values: Any) -> np.ndarray:
+    if isinstance(values, np.ndarray) and values.dtype.kind in "biufmM":
+        return values
+    cells = [None if _is_missing(cell) else cell for cell in values]
+    kinds = set(map(type, cells))
+    if kinds == {int, float} and all(float(cell) == cell for cell in cells):
+        kinds = {float}
+    is_plain = kinds in ({bool}, {int}, {float})
+    return np.asarray(cells) if is_plain else np.fromiter(cells, object, len(cells))
+
+
+def _is_missing(cell: Any) -> bool:
+    """Whether a cell is None, NaN, or the missing value of a date or of pandas."""
+    if cell is None or isinstance(cell, float):
+        return cell is None or cell != cell
+    return type(cell).__name__ in ("NAType", "NaTType") or (
+        isinstance(cell, np.generic) and str(cell) in _MISSING and not isinstance(cell, np.str_)
+    )
 
 
 def _cells(columns: Mapping[str, Any], side: str, name: str) -> list[Any]:
@@ -277,7 +301,8 @@ def _vectors(
 ) -> Num[np.ndarray, "n d"] | None:
     """The cells as vectors, by a model unless they are; None for captions without a model."""
     if isinstance(cells[0], np.ndarray):
-        return np.stack(cells)
+        vectors = np.stack(cells)
+        return vectors.astype(np.float32) if vectors.dtype.kind in "iu" else vectors
     if model is None:
         if where.startswith("caption"):
             return None

@@ -236,7 +236,7 @@ def open_train_pairs(data_config: Any, mismatch_config: Any, in_pixels: bool = F
     )
     mismatched = attempt(run_mismatch, mismatch_config, stored, workdir=None)
     kept = attempt(_kept_pairs, mismatched, stored, config=data_config)
-    train = _matched_pairs(stored, stored.labels)  # only the number of tokens matters
+    train = _matched_pairs(stored, None)
     return train if kept is None else train.take(kept)
 
 

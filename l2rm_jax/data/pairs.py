@@ -26,7 +26,7 @@ from l2rm_jax.data.contents import (
     rows_of_texts,
 )
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.frames import as_array, columns_of, read_sides
+from l2rm_jax.data.frames import columns_of, further_columns, read_sides
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.errors import DataError, Problems
 from l2rm_jax.linear.rows import Rows, TakenRows
@@ -48,10 +48,11 @@ class Pairs:
       image_of: [pairs] row of the image that each caption is stored with.
       texts: [pairs] captions as texts; None: only vectors.
       ids: [images] the user's name of each image; None: row numbers.
+      caption_ids: [pairs] the user's name of each caption; None: row numbers.
       columns: further columns of the user's table, by name, each [pairs].
       words: [pairs] vectors of the words of `texts`, a second embedding in which captions are
         compared; None where `captions` are words themselves (`data.vectors.as_rows`).
-      pictures: [images] picture files or Pillow pictures; None: there are none.
+      pictures: [images] picture files, their contents, or Pillow pictures; None: there are none.
       split: name of the split.
       name: path of the data, or another name for reports.
       digest: hash of all contents in their order, in hexadecimal; "" before they were read whole.
@@ -62,6 +63,7 @@ class Pairs:
     image_of: Int[np.ndarray, " pairs"]
     texts: Sequence[str] | None = None
     ids: Sequence[str] | None = None
+    caption_ids: Sequence[str] | None = None
     columns: Mapping[str, Shaped[np.ndarray, " pairs"]] = field(default_factory=dict)
     words: Rows | None = None
     pictures: Sequence[Any] | None = None
@@ -121,13 +123,13 @@ class Pairs:
             attempt(checked_vectors, "images", images) if names is None else rows_of_texts(names)
         )
         rows = None if is_text else attempt(checked_vectors, "captions", captions)
-        columns = {} if table is None else attempt(columns_of, table)
+        columns = attempt(further_columns, {} if table is None else columns_of(table))
         problems.raise_all()
         count = len(texts) if is_text else len(rows)
-        attempt(check_count, "texts", texts or [""] * count, count, of="captions")
+        attempt(check_count, "texts", texts, count, of="captions")
         ids = names if ids is None else [*map(str, as_list("ids", ids))]
         size = vectors.shape[0]
-        attempt(check_count, "ids", ids or [""] * size, size, of="images")
+        attempt(check_count, "ids", ids, size, of="images")
         for name, values in columns.items():
             attempt(check_count, f"table: column {name!r}", values, count, of="captions")
         rows_of_images = attempt(checked_rows, size, count, image_of=image_of)
@@ -137,14 +139,14 @@ class Pairs:
             if isinstance(array, np.ndarray):
                 hash_array(digest, array)
         of_images = [*map(str, range(size))] if ids is None else ids
-        hash_names(digest, rows_of_images, texts, of_images, None)
+        hash_names(digest, rows_of_images, texts, of_images, names)
         return cls(
             vectors,
             rows,
             rows_of_images,
             texts,
             ids,
-            {name: as_array(values) for name, values in columns.items()},
+            columns=columns,
             digest=digest.hexdigest(),
         )
 
@@ -199,11 +201,6 @@ class Pairs:
             rows = rows if self.captions.labels is None else self.captions.labels
         return [f"{name} row {row}" for row in rows]
 
-    @property
-    def spaces(self) -> list[Any]:
-        """All embeddings of the captions."""
-        return [self.captions] if self.words is None else [self.captions, self.words]
-
     @cached_property
     def fingerprint(self) -> str:
         """Hash of the stored images' rows and of the texts, or of the vectors without texts.
@@ -216,28 +213,44 @@ class Pairs:
             for text in self.texts:
                 digest.update(text.encode("utf-8", "surrogatepass") + b"\0")
             return f"texts:{digest.hexdigest()}"
+        self.check_vectors()
         for part in self.parts():
             digest.update(_rows(part.captions, np.arange(len(part))).tobytes())
         return f"vectors:{digest.hexdigest()}"
 
-    def take(self, pairs: Int[np.ndarray, " taken"] | Bool[np.ndarray, " pairs"]) -> "Pairs":
+    def check_vectors(self) -> None:
+        """Check that the pairs have vectors, or captions to compare.
+
+        Raises:
+          DataError: they have none, as those of an audit that was read from its directory.
+        """
+        if not self.images.shape[1] or (self.captions is None and self.texts is None):
+            raise DataError(f"{self.name}: found pairs without vectors, as a finished audit has")
+
+    def take(
+        self, pairs: Int[np.ndarray, " taken"] | Bool[np.ndarray, " pairs"] | Sequence[int]
+    ) -> "Pairs":
         """Return some of the pairs. All images are kept, even images without a remaining caption.
 
         Args:
           pairs: rows of the pairs, or a mask of all pairs.
 
         Raises:
-          DataError: a mask of another length.
+          DataError: a mask of another length, or a row that does not exist.
         """
         rows = np.asarray(pairs)
         if rows.dtype == bool:
             check_count("take: mask", rows, len(self), of="pairs")
             rows = np.flatnonzero(rows)
+        rows = rows.astype(np.int64) if not rows.size else rows
+        if len(outside := rows[(rows < 0) | (rows >= len(self))]):
+            raise DataError(f"take: found row {outside[0]}, expected 0 to {len(self) - 1}")
         return replace(
             self,
             image_of=self.image_of[rows],
             captions=taken(self.captions, rows),
             texts=taken(self.texts, rows),
+            caption_ids=taken(self.caption_ids, rows),
             columns={name: values[rows] for name, values in self.columns.items()},
             words=taken(self.words, rows),
             digest="",
@@ -256,7 +269,7 @@ class Pairs:
         """
         count = self.images.shape[0]
         if not 1 <= images <= count:
-            raise DataError(f"{self.name}: found {count} images, expected at least {images}")
+            raise DataError(f"{self.name}: images: found {images}, expected 1 to {count}")
         features: Any = self.images
         is_array = not isinstance(features, RegionFeatures | Pixels)
         return replace(

@@ -17,7 +17,7 @@ from l2rm_jax.linear.word_features import WordWeights, word_rows
 
 
 class VectorRows:
-    """Features with one vector per row, read from their file unchanged."""
+    """First vector of each row of features, read from their file unchanged."""
 
     def __init__(self, features: RegionFeatures):
         self._features = features

@@ -127,6 +127,7 @@ def judge_pairs(
             raise ConfigError(f"{field}: found {value}, expected 0 or more")
     if not len(pairs):
         raise DataError(f"{pairs.name}: found no pairs, expected some")
+    pairs.check_vectors()
     with stage_lines("judging", _STAGES if top else _STAGES[:-1]) as say:
         return _judge(say, pairs, detector, name, folds, top, seed, _Stages(keep), executor)
 
@@ -231,7 +232,9 @@ def _evidence(
     executor: Executor,
 ) -> Evidence:
     """Score all folds, part by part; stored parts are not computed again."""
-    group, vectors = folds.image_group, (pairs.images, pairs.spaces)
+    group = folds.image_group
+    spaces = [pairs.captions] if pairs.words is None else [pairs.captions, pairs.words]
+    vectors = pairs.images, spaces
     parts = [
         (fold, f"scores-{fold}-{number}", task, drawn[fold].pairs[at])
         for fold, here in drawn.items()

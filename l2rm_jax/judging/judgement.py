@@ -222,7 +222,7 @@ def check_same_pairs(judgement: Judgement, pairs: Pairs, path: str | Path) -> No
             f"{path}: image of pair {row:,}: found row {judgement.image_of[row]:,}, expected "
             f"{pairs.image_of[row]:,}; this is a judgement of other pairs"
         )
-    if not is_of_pairs(judgement, pairs):
+    if not same_pairs(judgement.made.fingerprint, pairs.fingerprint):
         raise DataError(
             f"{path}: found a judgement of other captions, expected those of {pairs.name}"
         )

@@ -52,7 +52,8 @@ class Gallery(NamedTuple):
         the nearest images instead.
       captions: [pairs]
       ids: [images] the user's name of each image.
-      pictures: [images] files of the images, or Pillow pictures; None if there are only features.
+      pictures: [images] files of the images, their contents, or Pillow pictures; None if there are
+        only features.
       review: pairs of the blind review, in display order.
       review_weight: 1 / probability that each of these was drawn, for `decisions.csv`.
       shown: number of the most suspicious pairs whose picture is embedded in the file. Pictures of
@@ -66,7 +67,7 @@ class Gallery(NamedTuple):
     judgement: Judgement
     captions: Sequence[str]
     ids: Sequence[str]
-    pictures: Sequence[Path | Image] | None
+    pictures: Sequence[str | Path | bytes | Image] | None
     review: Int[np.ndarray, " n"]
     review_weight: Float[np.ndarray, " n"]
     shown: int
@@ -287,7 +288,7 @@ def _write_block(file: BinaryIO, name: str, pieces: Iterable[bytes]) -> None:
     file.write(start + base64.b64encode(packed) + end)
 
 
-def _addresses(pictures: Iterable[Path | Image], folder: Path) -> Iterator[str]:
+def _addresses(pictures: Iterable[str | Path | bytes | Image], folder: Path) -> Iterator[str]:
     """Yield addresses relative to the page's `folder`, so that both can be moved together."""
 
     @cache

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from l2rm_jax.data.pictures import UnreadableError, upright_picture
 from l2rm_jax.errors import first_line
 
 SIDE = 360  # longer side in pixels; pages show them at about half, which is sharp on dense screens
@@ -34,21 +35,23 @@ class Thumbnail(NamedTuple):
 
 
 def make_thumbnail(
-    picture: Path | Image.Image, *, side: int = SIDE, quality: int = QUALITY
+    picture: str | Path | bytes | Image.Image, *, side: int = SIDE, quality: int = QUALITY
 ) -> Thumbnail | str:
     """Read a picture for a page; or return the reason why it cannot be shown.
 
     Small files in formats that browsers show are embedded unchanged, other files as JPEG.
 
     Args:
-      picture: the file, or a Pillow picture.
+      picture: the file, its content, or a Pillow picture.
       side: longer side in pixels after reducing.
       quality: of the JPEG after reducing, 1 to 95.
     """
     try:
-        content = _as_png(picture) if isinstance(picture, Image.Image) else picture.read_bytes()
+        content = _content(picture)
     except FileNotFoundError:
         return "no such file"
+    except UnreadableError as error:
+        return str(error)
     except (OSError, ValueError) as error:  # ValueError: a name with a null character
         return f"cannot be read ({first_line(error, 80)})"
     kind = next((kind for kind, prefix in PREFIXES.items() if content.startswith(prefix)), None)
@@ -59,9 +62,13 @@ def make_thumbnail(
     return _reduced(content, side, quality)
 
 
-def _as_png(picture: Image.Image) -> bytes:
+def _content(picture: str | Path | bytes | Image.Image) -> bytes:
+    if isinstance(picture, bytes):
+        return picture
+    if not isinstance(picture, Image.Image):
+        return Path(picture).read_bytes()
     file = io.BytesIO()
-    picture.save(file, "PNG", compress_level=1)
+    upright_picture(picture)[0].save(file, "PNG", compress_level=1)
     return file.getvalue()
 
 

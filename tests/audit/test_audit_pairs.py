@@ -155,6 +155,12 @@ WRONG = {
     "few texts": ((IMAGES, CAPTIONS), {"texts": TEXTS[1:]}, "texts: found 199, expected 200, one"),
     "a missing text": ((IMAGES, [None, *TEXTS[1:]]), {}, "captions: entry 0 is None, expected tex"),
     "a short column": ((IMAGES, CAPTIONS), {"table": {"x": [1]}}, "table: column 'x': found 1, ex"),
+    "a wide column": (
+        (IMAGES, CAPTIONS),
+        {"table": {"x": CAPTIONS}},
+        "table: column 'x': found fl",
+    ),
+    "no names": ((IMAGES, CAPTIONS), {"texts": []}, "texts: found 0, expected 200"),
     "no table": ((IMAGES, CAPTIONS), {"table": TEXTS}, "table: found list, expected a pandas or"),
 }
 
@@ -165,6 +171,15 @@ def test_a_wrong_argument_is_one_clear_error(read, unchecked_arrays, case):
     with pytest.raises(DataError) as caught:
         read(*given, **named)
     assert len(caught.value.args) == 1 and caught.value.args[0].startswith(message)
+
+
+def test_stages_of_another_call_are_refused(few_draws, tmp_path):
+    first = audit_pairs(IMAGES, CAPTIONS, top=0, keep=tmp_path / "stages")
+    again = audit_pairs(IMAGES, CAPTIONS, top=0, keep=tmp_path / "stages")
+    np.testing.assert_array_equal(again.judgement.posterior, first.judgement.posterior)
+    for captions, seed in ((CAPTIONS[::-1], 0), (CAPTIONS, 1)):
+        with pytest.raises(ConfigError, match=f"of other {'seed' if seed else 'pairs'}, expected"):
+            audit_pairs(IMAGES, captions, top=0, seed=seed, keep=tmp_path / "stages")
 
 
 @pytest.mark.parametrize("name", ["top", "seed"])
@@ -180,7 +195,7 @@ def test_no_pairs_cannot_be_judged():
 
 
 def test_names_are_one_per_image():
-    for ids in (["a"], "x" * 99):
+    for ids in (["a"], "x" * 99, []):
         with pytest.raises(DataError, match=r"^ids: found"):
             Pairs.from_arrays(IMAGES, CAPTIONS, ids=ids)
 

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 from scipy.stats import norm
 
-from l2rm_jax import Audit, Pairs, open_audit
+from l2rm_jax import Audit, Pairs, audit_pairs, open_audit
 from l2rm_jax.audit import outputs
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.judging.judgement import MATCHED, SWAPPED_CAPTION
@@ -130,6 +130,40 @@ def test_without_texts_an_audit_is_read_as_well(audit, tmp_path):
     assert opened.pairs.texts is None and opened.to_frame().equals(bare.to_frame())
 
 
+@pytest.mark.parametrize("table", ["pairs.parquet", "pairs.csv"])
+def test_columns_of_any_name_and_kind_are_read_as_they_were_given(
+    audit, tmp_path, monkeypatch, table
+):
+    pandas = pytest.importorskip("pandas")
+    if table.endswith("csv"):
+        monkeypatch.setattr(outputs.importlib.util, "find_spec", lambda name: None)
+    else:
+        pytest.importorskip("pyarrow")
+    gap = np.arange(PAIRS) == 3
+    columns = {
+        **{"fold": np.arange(PAIRS), "table_fold": 2 * np.arange(PAIRS), "table_x": ["x"] * PAIRS},
+        **{"exact": 1_700_000_000.25 + np.arange(PAIRS), "caption_id": np.arange(PAIRS) + 1000},
+        "day": np.where(gap, np.datetime64("NaT"), np.datetime64("2026-01-01")),
+        "count": pandas.array(np.where(gap, None, 2**60 + np.arange(PAIRS)), "Int64"),
+        "shop": pandas.array(np.where(gap, None, "a"), "string"),
+        "cells": [np.arange(2)] * PAIRS,
+    }
+    texts = ["", *TEXTS[1:-1], ""]
+    pairs = Pairs.from_arrays(IMAGES, CAPTIONS, IMAGE_OF, texts=texts, table=columns)
+    given = replace(audit, pairs=replace(pairs, caption_ids=[f"c{x}" for x in range(PAIRS)]))
+    given.write(tmp_path / "out")
+    opened = open_audit(tmp_path / "out").pairs
+    assert list(opened.columns) == list(columns) == list(given.pairs.columns)
+    for name, values in given.pairs.columns.items():
+        known = np.array([value is not None and str(value) != "NaT" for value in values])
+        assert [value is not None for value in opened.columns[name]] == known.tolist()
+        assert list(map(str, opened.columns[name][known])) == list(map(str, values[known]))
+    assert (opened.texts, opened.caption_ids) == (texts, given.pairs.caption_ids)
+    assert opened.fingerprint == given.pairs.fingerprint
+    with pytest.raises(DataError, match="found pairs without vectors"):
+        audit_pairs(opened)
+
+
 def cut(file):
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
@@ -190,7 +224,7 @@ def test_pictures_are_shown(audit, tmp_path):
     Image.new("RGB", (400, 200), "red").save(tmp_path / "one.png")
     pictures = [Image.new("RGB", (8, 8), (k, 0, 0)) for k in range(len(IMAGES))]
     [first, second, *_] = dict.fromkeys(IMAGE_OF[audit.judgement.order[:10]].tolist())
-    pictures[first], pictures[second] = tmp_path / "one.png", "missing.png"
+    pictures[first], pictures[second] = (tmp_path / "one.png").read_bytes(), "missing.png"
     html = replace(audit, pairs=replace(audit.pairs, pictures=pictures))._repr_html_()
     hidden = (IMAGE_OF[audit.judgement.order[:10]] == second).sum()
     assert html.count('<img src="data:image/') == 10 - hidden

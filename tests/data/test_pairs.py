@@ -52,12 +52,6 @@ def test_names_and_labels_that_nobody_gave_are_row_numbers():
     assert len(set(pairs.labels)) == 8 and pairs.labels[7].endswith("row 7")
 
 
-def test_spaces_are_the_vectors_and_the_words():
-    assert len(make_pairs().spaces) == 1
-    pairs = as_rows(make_pairs())
-    assert [space.shape[0] for space in pairs.spaces] == [8, 8]
-
-
 def test_two_sides_of_texts():
     pairs = Pairs.from_arrays(TEXTS, (f"answer {text}" for text in TEXTS))
     assert pairs.image_ids == TEXTS and pairs.texts[3] == "answer caption 3"
@@ -99,8 +93,21 @@ def test_the_first_images_come_with_their_captions():
     features = make_pairs(images=RegionFeatures.from_array(IMAGES, "mine")).head(2)
     np.testing.assert_array_equal(features.images.rows([0, 1])[:, 0], IMAGES[:2])
     for images in (0, 5):
-        with pytest.raises(DataError, match=f"found 4 images, expected at least {images}"):
+        with pytest.raises(DataError, match=f"images: found {images}, expected 1 to 4"):
             make_pairs().head(images)
+
+
+def test_rows_that_do_not_exist_cannot_be_taken():
+    for row in (-1, 8):
+        with pytest.raises(DataError, match=f"take: found row {row}, expected 0 to 7"):
+            make_pairs().take([0, row])
+    assert len(make_pairs().take([])) == 0
+
+
+def test_the_digest_covers_images_that_are_texts():
+    answers = [f"{name} as text" for name in IDS]
+    given = [Pairs.from_arrays(images, TEXTS, ids=IDS) for images in (answers, answers[::-1])]
+    assert given[0].digest != given[1].digest
 
 
 def test_cross_takes_both_sides_apart():
@@ -181,8 +188,8 @@ def test_caption_names_of_a_tsv_are_a_column(tmp_path):
     lines = [f"number_{row}\t{text}" for row, text in enumerate(TEXTS[:4])]
     (tmp_path / "train_caps.tsv").write_text("\n".join(lines) + "\n")
     pairs = open_pairs(tmp_path)
-    assert pairs.texts == TEXTS[:4] and list(pairs.columns) == ["caption_id"]
-    assert pairs.columns["caption_id"].tolist() == [f"number_{row}" for row in range(4)]
+    assert pairs.texts == TEXTS[:4]
+    assert pairs.caption_ids == [f"number_{row}" for row in range(4)]
 
 
 def test_pictures_without_features_are_pixels(tmp_path):

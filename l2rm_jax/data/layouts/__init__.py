@@ -68,7 +68,7 @@ def with_table(pairs: Pairs, directory: str | Path, is_part: bool = False) -> Pa
     """
     columns = read_columns(directory, pairs.split, len(pairs), is_part)
     pictures = _pictures(directory, pairs.image_ids)
-    return replace(pairs, columns={**pairs.columns, **columns}, pictures=pictures)
+    return replace(pairs, columns=columns, pictures=pictures)
 
 
 def _pictures(directory: str | Path, ids: Sequence[str]) -> list[Path] | None:

@@ -18,7 +18,6 @@ from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import ConfigError, DataError, Problems, nearest_flag
 
 StoredImages = RegionFeatures | Pixels
-CAPTION_ID = "caption_id"  # column of the names that a .tsv gives its captions
 
 
 def read_files(
@@ -63,8 +62,8 @@ def read_files(
     ids = attempt(read_image_ids, directory, split, images and len(images))
     problems.raise_all()
     caption_ids = read_caption_ids(directory, split)
-    columns = {} if caption_ids is None else {CAPTION_ID: np.array(caption_ids, object)}
-    return Pairs(images, vectors, image_of, texts, ids, columns, split=split, name=str(directory))
+    name = str(directory)
+    return Pairs(images, vectors, image_of, texts, ids, caption_ids, split=split, name=name)
 
 
 def read_images(

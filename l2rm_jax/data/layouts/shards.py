@@ -5,11 +5,11 @@ image, or whose metadata have the same picture hash, are captions of one image, 
 represented by the vector of the first row.
 """
 
-import atexit
 import hashlib
-import shutil
-import tempfile
+import weakref
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from l2rm_jax.data.shards import (
     CAPTION,
     DIGEST,
     Shard,
+    Shards,
     images_of_rows,
     open_shards,
     read_metadata,
@@ -33,19 +34,24 @@ def open_shard_pairs(directory: str | Path, copies: Path | None = None) -> Pairs
 
     Args:
       directory: directory of the shards.
-      copies: directory for copies of vectors in Parquet files; None: one that is removed at the end
-        of the process.
+      copies: directory for copies of vectors in Parquet files; None: one that is removed with the
+        vectors.
 
     Raises:
       DataError: a shard is missing, has a wrong number of rows or dimensions, or a value that is
         not finite; lists every problem.
       ConfigError: there are Parquet files, and the package pyarrow is missing.
     """
-    if copies is None:
-        copies = Path(tempfile.mkdtemp(prefix="l2rm-"))
-        atexit.register(shutil.rmtree, copies, ignore_errors=True)
-    shards, problems = open_shards(directory, copies), Problems()
-    digest = hashlib.blake2b(digest_size=16)
+    with ExitStack() as temporary:
+        if copies is None:
+            copies = Path(temporary.enter_context(TemporaryDirectory(prefix="l2rm-")))
+        pairs = _open(directory, open_shards(directory, copies))
+        weakref.finalize(pairs.images, temporary.pop_all().close)
+    return pairs
+
+
+def _open(directory: str | Path, shards: Shards) -> Pairs:
+    digest, problems = hashlib.blake2b(digest_size=16), Problems()
     for side in (shards.images, shards.captions):
         digest.update(f"{side[0].array.dtype.str} {rows_of(side).shape}".encode())
         for shard in side:
@@ -55,14 +61,13 @@ def open_shard_pairs(directory: str | Path, copies: Path | None = None) -> Pairs
     texts = columns.get(CAPTION) and [text or "" for text in columns[CAPTION]]
     ids, image_of, first = images_of_rows(columns, count)
     hash_names(digest, image_of, texts, ids, None)
-    further = read_shard_columns(shards.metadata, {*columns, CAPTION, DIGEST})
     return Pairs(
         rows_of(shards.images, first if len(first) < count else None),
         rows_of(shards.captions),
         image_of,
         texts,
         ids,
-        further,
+        columns=read_shard_columns(shards.metadata, {*columns, CAPTION, DIGEST}),
         name=str(directory),
         digest=digest.hexdigest(),
     )
