@@ -127,7 +127,7 @@ def judge_in_sample(config: ConfigDict, train: TrainPairs) -> Judgement:
     """Judge the pairs by a CCA that was fitted to all of them, which judging never does."""
 
     def detect(task: FoldTask) -> Scorer:
-        images, captions, stored, *_ = task.pairs
+        images, captions, stored = task.pairs.images, task.pairs.captions, task.pairs.image_of
         model = fit_weighted(images, captions, stored, np.ones(len(stored), np.float32))
         similarity = cca_similarity(model, images, captions)
         return Scorer("in sample", lambda _: Model(similarity))

@@ -7,6 +7,7 @@ import pytest
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.train_pairs import TrainPairs
+from l2rm_jax.devices.batch import Batch
 from l2rm_jax.devices.parallel import AXIS, Replicas
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.evaluation.scoring import CPU_IMAGE_TILE, Scorer
@@ -42,8 +43,10 @@ def test_every_similarity_is_in_its_place(head, vocabulary, tile, monkeypatch):
 
     model = small_model(head, vocabulary, AXIS, sgr_steps=1)
     alone = model.clone(axis_name=None)
-    variables = jax.jit(alone.init)(jax.random.key(0), features, padded, lengths)
-    expected = jax.jit(alone.apply)(variables, features, padded, lengths)
+    regions = np.full(IMAGES, 4, np.int32)
+    batch = Batch(features, regions, padded, lengths)
+    variables = jax.jit(alone.init)(jax.random.key(0), batch)
+    expected = jax.jit(alone.apply)(variables, batch)
 
     # 5 images and 15 captions leave padding on the devices and in the tiles.
     replicas = Replicas(jax.devices()[:2])

@@ -189,7 +189,7 @@ def test_sources_of_a_real_judgement(captions, noise):
         found.posterior,
         information=found.information,
         image_of=found.image_of,
-        rate=found.estimate,
+        rate=found.rate,
     )
     truth = (stored != own)[source == "b"].mean()
     assert (a.value, b.value) == ("a", "b") and a.differs and b.differs

@@ -73,7 +73,7 @@ def loop(data, together):
 @pytest.mark.parametrize("together", [True, False])
 def test_weights_equal_a_loop(data, together):
     found, expected = rematched(data, together), loop(data, together)
-    assert list(zip(found.image_of, found.caption, strict=True)) == sorted(expected)
+    assert list(zip(found.image, found.caption, strict=True)) == sorted(expected)
     np.testing.assert_allclose(found.weight, [expected[k] for k in sorted(expected)], atol=1e-3)
     assert (found.weight > 0).all() and (found.weight <= 1).all()
 
@@ -102,12 +102,12 @@ def test_groups_are_solved_by_themselves(data, monkeypatch):
     monkeypatch.setattr(MODULE, "MOST_UNITS", 12)
     found, again, other = (rematched(data, seed=seed) for seed in (1, 1, 2))
     assert all(np.array_equal(a, b) for a, b in zip(found, again, strict=True))
-    assert list(found.image_of) != list(other.image)
+    assert list(found.image) != list(other.image)
     # Three groups of ten images: captions are matched only with images of their group.
     suspicious = np.unique(data.stored[data.posterior > 0.5])
     for group in np.split(np.random.default_rng(1).permutation(30), 3):
         images = suspicious[group]
-        inside = np.isin(found.image_of, images)
+        inside = np.isin(found.image, images)
         assert inside.any() and set(data.stored[found.caption[inside]]) <= set(images)
 
 
@@ -117,7 +117,7 @@ def test_in_blocks_the_same_pairs_are_rematched(data, monkeypatch, together):
     expected = rematched(data, together)
     monkeypatch.setattr(MODULE, "GROUP", 12)
     found = rematched(data, together)
-    np.testing.assert_array_equal(found.image_of, expected.image)
+    np.testing.assert_array_equal(found.image, expected.image)
     np.testing.assert_array_equal(found.caption, expected.caption)
     np.testing.assert_allclose(found.weight, expected.weight, atol=0.02)  # the error is 0.1%
 

@@ -73,7 +73,7 @@ def test_the_head_scores_as_the_closed_form_does(kind, draw):
     dataset = TrainPairs(Pairs(images, tokens, stored), stored, posterior=posterior)
     config = tiny_config("cca", "linear", draw=draw)
     own = np.arange(len(stored))
-    rows = image_vectors(dataset).rows, caption_vectors(dataset).rows
+    rows = image_vectors(dataset.pairs).rows, caption_vectors(dataset.pairs).rows
     couples, weights = (stored, own), 1 - posterior
     if draw == "rematched":
         more = Rematched(RNG.integers(0, IMAGES, 25), RNG.integers(0, len(own), 25), RNG.random(25))
@@ -149,7 +149,7 @@ def test_a_run_that_was_killed_continues(run, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_other_methods_start_from_a_fit(run, tmp_path, monkeypatch):
-    """From one with much ridge; if training gains nothing, the best fit is the result."""
+    """From one with much ridge; the best of all fits and epochs is the result."""
     workdir, fitted = run
     fits = [record["rsum"] for record in records(workdir) if record["kind"] == "epoch"]
     start, best = fits[START], fitted["best_validation_rsum"]
@@ -163,8 +163,8 @@ def test_other_methods_start_from_a_fit(run, tmp_path, monkeypatch):
     assert results["rsum"] == pytest.approx(fitted["rsum"])
     config.optim.learning_rate = 1.0  # destroys the model
     results = train(config, tmp_path / "destroyed")
-    assert results["best_validation_rsum"] == best
-    assert results["rsum"] == pytest.approx(fitted["rsum"])
+    [epoch] = [each for each in records(tmp_path / "destroyed") if each["kind"] == "epoch"]
+    assert results["best_validation_rsum"] == max(best, epoch["rsum"])
 
 
 def test_the_method_brings_its_head():

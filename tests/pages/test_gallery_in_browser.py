@@ -85,7 +85,7 @@ def test_filters_and_search_of_many(tab, events, folder, many):
             np.testing.assert_array_equal(tab.evaluate("[...list.view.slice(0, 9)]"), expected[:9])
     click(tab, '#filters [data-filter="all"]')
     where = [text.lower() for text in many.captions]
-    named = [many.ids[image].lower() for image in findings.image]
+    named = [many.ids[image].lower() for image in findings.image_of]
     for words in ("man big two", "GRASS the", HOSTILE[1], many.ids[77], "4321"):
         search(tab, words)
         expected = [row for row in findings.order if words.lower() in where[row]
@@ -118,7 +118,7 @@ def test_a_pair_is_shown_with_its_picture_suspicion_and_proposals(page, few):
     assert text(page, "#caption") == few.captions[row]
     facts = text(page, ".facts")
     assert f"suspicion {findings.posterior[row]:.0%}" in facts and f"row {row}" in facts
-    assert few.ids[findings.image[row]] in facts
+    assert few.ids[findings.image_of[row]] in facts
     proposals = page.evaluate("[...document.querySelectorAll('.proposal')].map(x => x.innerText)")
     assert len(proposals) == TOP + 1
     for n, (key, line) in enumerate(zip(["1", "2", "3", "n"], proposals, strict=True)):
@@ -134,7 +134,7 @@ def test_a_pair_is_shown_with_its_picture_suspicion_and_proposals(page, few):
         await image.decode(); const canvas = document.createElement('canvas');
         const context = canvas.getContext('2d'); context.drawImage(image, 0, 0);
         return [...context.getImageData(5, 5, 1, 1).data]; })()""")
-    image = int(findings.image[row])
+    image = int(findings.image_of[row])
     assert colour == [image, 80, 255 - image, 255]
 
 
