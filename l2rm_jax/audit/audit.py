@@ -110,7 +110,7 @@ class Audit:
         return verdict(self.judgement, self.pairs.image_ids)
 
     def kept(self) -> Int64[np.ndarray, " kept"]:
-        """Return the rows of the pairs that are not suspicious; `pairs.take` accepts them."""
+        """Return the rows to keep, for `pairs.take`: not suspicious, or near duplicates."""
         return np.flatnonzero(np.isin(self.decided.kind, (MATCHED, NEAR_DUPLICATE)))
 
     def to_frame(self) -> "pandas.DataFrame":
@@ -253,13 +253,14 @@ def audit_pairs(
 
 
 def _claim(keep: Path, pairs: Pairs, **settings: int) -> None:
-    """Check that the stages in `keep` are of the same call, and store what they depend on."""
+    """Check that `keep` has no stages of another call; store the pairs and settings of this one."""
     keep.mkdir(parents=True, exist_ok=True)
     own, file = settings | {"pairs": pairs.digest or pairs.fingerprint}, keep / "arguments.json"
     stored = json.loads(file.read_bytes()) if file.exists() else own
     if names := [name for name in own if stored.get(name) != own[name]]:
         raise ConfigError(
-            f"{keep}: found stages of other {' and '.join(names)}, expected those of the same call"
+            f"{keep}: found stages of other {' and '.join(names)}, expected none, or stages of the "
+            "same call"
         )
     replace_file(file, json.dumps(own).encode())
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from l2rm_jax.audit.audit import Audit, Settings
 from l2rm_jax.audit.table import columns_of_user, read_table
+from l2rm_jax.data.layouts import picture_files
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.errors import DataError
 from l2rm_jax.judging import JUDGEMENT_FILE, read_judgement
@@ -16,14 +17,18 @@ from l2rm_jax.judging import JUDGEMENT_FILE, read_judgement
 def open_audit(directory: str | Path) -> Audit:
     """Read an audit that `l2rm audit` or `Audit.write` has written.
 
-    Its pairs have the captions, names and columns of the audited pairs, but no vectors: `images`
-    has no dimensions. Decisions of a review are part of its judgement.
+    Its pairs have the captions, names, columns and picture files of the audited pairs, but no
+    vectors: `images` has no dimensions. Decisions of a review are part of its judgement.
 
     Raises:
       DataError: it is no directory of an audit, or a file is damaged.
       ConfigError: a package is missing that reads the table.
     """
     directory = Path(directory)
+    if not (directory / JUDGEMENT_FILE).is_file():
+        raise DataError(
+            f"{directory}: found no {JUDGEMENT_FILE}, expected the directory of an audit"
+        )
     judgement = read_judgement(directory / JUDGEMENT_FILE)
     try:
         report: dict[str, Any] = json.loads((directory / "report.json").read_bytes())
@@ -46,6 +51,7 @@ def open_audit(directory: str | Path) -> Audit:
         ids=ids,
         caption_ids=None if caption_ids == [*map(str, range(len(texts)))] else caption_ids,
         columns=columns_of_user(table),
+        pictures=picture_files(inputs["name"], ids),
         name=inputs["name"],
         digest=inputs["digest"],
     )

@@ -34,9 +34,9 @@ class Column(NamedTuple):
     """Column of text, integers, floats or booleans.
 
     Attributes:
-      values: [rows] the values; an array of objects is text.
+      values: [rows] numbers, bools or dates; an array of objects is text.
       known: [rows] whether each value is known; the other cells are empty.
-      is_exact: whether floats keep all their digits in text, as those of the user.
+      is_exact: whether floats keep all their digits in text, for columns of the user.
     """
 
     values: np.ndarray
@@ -108,7 +108,7 @@ def frame(columns: Mapping[str, Column]) -> "pandas.DataFrame":
         raise ConfigError("a DataFrame requires pandas: pip install pandas") from None
 
     def series(values: np.ndarray, known: np.ndarray, _: bool) -> Any:
-        if known.all() or values.dtype.kind == "f":
+        if known.all() or values.dtype.kind in "fmM":
             return values
         if values.dtype == object:
             return np.where(known, values, None)
@@ -122,7 +122,7 @@ def _of_user(values: np.ndarray) -> Column:
     if values.dtype.kind in "biuf":
         return Column(values, values == values, is_exact=True)
     if values.dtype != object:  # dates
-        return Column(values.astype(str).astype(object), ~np.isnat(values))
+        return Column(values, ~np.isnat(values))
     known = np.array([value is not None for value in values])
     if {type(value) for value in values[known]} == {int}:
         with contextlib.suppress(OverflowError):
@@ -161,8 +161,9 @@ def _cells(column: Column, block: slice) -> list[str]:
     kind = column.values.dtype.kind
     of_float = repr if column.is_exact else "{:.6g}".format
     write = {"b": lambda x: "true" if x else "false", "f": of_float}.get(kind, str)
-    values = column.values[block].tolist(), column.known[block].tolist()
-    return [write(x) if known else "" for x, known in zip(*values, strict=True)]
+    values = column.values[block].astype(str) if kind in "mM" else column.values[block]
+    cells = zip(values.tolist(), column.known[block].tolist(), strict=True)
+    return [write(x) if known else "" for x, known in cells]
 
 
 def _write_parquet(path: Path, columns: Mapping[str, Column]) -> None:

@@ -65,7 +65,10 @@ def columns_of(table: Any) -> dict[str, Any]:
     for name, values in _named_columns(table):
         is_table = hasattr(values, "columns") or hasattr(values, "with_format")
         if is_table or isinstance(values, Mapping | str) or not hasattr(values, "__iter__"):
-            raise DataError(f"table[{name!r}]: found {type(values).__name__}, expected a column")
+            hint = f"; pass one of the tables, such as table[{name!r}]" * is_table
+            raise DataError(
+                f"table[{name!r}]: found {type(values).__name__}, expected a column{hint}"
+            )
         if name in columns:
             raise DataError(f"table: found two columns {name!r}, expected different names")
         columns[name] = _column(values)

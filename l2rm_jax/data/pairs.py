@@ -222,7 +222,7 @@ class Pairs:
         """Check that the pairs have vectors, or captions to compare.
 
         Raises:
-          DataError: they have none, as those of an audit that was read from its directory.
+          DataError: they have none, for example because they were read with `open_audit`.
         """
         if not self.images.shape[1] or (self.captions is None and self.texts is None):
             raise DataError(f"{self.name}: found pairs without vectors, as a finished audit has")

@@ -170,6 +170,11 @@ def _write_shard(imported: Path, out: Path, number: int, source: str) -> None:
         np.load(split_file(imported, SPLIT, side), mmap_mode="r")
         for side in ("features", "vectors")
     )
+    if images.ndim != 2:
+        raise ConfigError(
+            f"{source}: found {images.shape[1]} vectors per image, expected one for --per_file; "
+            "choose another --encoder, or import without --per_file"
+        )
     image = np.load(split_file(imported, SPLIT, "image_of"))
     for name, array in (("img_emb", images[image]), ("text_emb", np.array(captions))):
         folder = out / name

@@ -155,8 +155,10 @@ def test_columns_of_any_name_and_kind_are_read_as_they_were_given(
     opened = open_audit(tmp_path / "out").pairs
     assert list(opened.columns) == list(columns) == list(given.pairs.columns)
     for name, values in given.pairs.columns.items():
-        known = np.array([value is not None and str(value) != "NaT" for value in values])
-        assert [value is not None for value in opened.columns[name]] == known.tolist()
+        known, found = (~pandas.isna(each) for each in (values, opened.columns[name]))
+        assert found.tolist() == known.tolist()
+        if not table.endswith("csv"):  # all columns of a CSV are texts
+            values = values.astype(opened.columns[name].dtype)
         assert list(map(str, opened.columns[name][known])) == list(map(str, values[known]))
     assert (opened.texts, opened.caption_ids) == (texts, given.pairs.caption_ids)
     assert opened.fingerprint == given.pairs.fingerprint

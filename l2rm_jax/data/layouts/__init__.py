@@ -67,12 +67,12 @@ def with_table(pairs: Pairs, directory: str | Path, is_part: bool = False) -> Pa
       is_part: whether `pairs` belong to the first images only.
     """
     columns = read_columns(directory, pairs.split, len(pairs), is_part)
-    pictures = _pictures(directory, pairs.image_ids)
+    pictures = picture_files(directory, pairs.image_ids)
     return replace(pairs, columns=columns, pictures=pictures)
 
 
-def _pictures(directory: str | Path, ids: Sequence[str]) -> list[Path] | None:
-    """Return the picture file of each image, if the directory was imported from files.
+def picture_files(directory: str | Path, ids: Sequence[str]) -> list[Path] | None:
+    """Return the picture file of each image, if the directory was imported from files; else None.
 
     The table of imported vectors may name pictures as well: use them if the first one exists.
     """
