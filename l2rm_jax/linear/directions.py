@@ -1,12 +1,65 @@
-"""Leading eigenvectors of a large symmetric matrix that is given only by its products."""
+"""Leading eigenvectors of large symmetric matrices."""
 
 from collections.abc import Callable
 
 import numpy as np
+import scipy.linalg
+import scipy.sparse
 from jaxtyping import Float
 
+EXACT = 2048  # largest size of a matrix that is decomposed exactly
 _OVERSAMPLING = 32
 _ITERATIONS = 8
+_SMALLEST = 1e-10  # eigenvalue, relative to the largest, whose vector has a direction
+
+
+def principal_directions(
+    rows: Float[np.ndarray, "n dimensions"] | scipy.sparse.csr_array, count: int
+) -> Float[np.ndarray, "dimensions kept"]:
+    """Return the leading eigenvectors of `rows.T @ rows`.
+
+    The smaller one of this matrix and of `rows @ rows.T` is decomposed, exactly up to `EXACT`.
+
+    Args:
+      rows: the rows, dense or sparse.
+      count: number of eigenvectors, at least 1; more than there are columns give one per column.
+
+    Returns:
+      [dimensions, kept] orthogonal columns, the largest eigenvalue first; zeros instead of vectors
+      beyond the rank of `rows`, if there are fewer rows than columns.
+    """
+    n, dimensions = rows.shape
+    if n >= dimensions or n > EXACT:
+        if dimensions > EXACT:
+            return leading_directions(lambda m: rows.T @ (rows @ m), dimensions, count)
+        return symmetric_directions(_dense(rows.T @ rows), count)
+    values, vectors = _leading(_dense(rows @ rows.T), min(count, n))
+    is_real = values > _SMALLEST * max(values[0], np.finfo(float).tiny)
+    found = np.zeros((dimensions, min(count, dimensions)))
+    found[:, : is_real.sum()] = rows.T @ (vectors[:, is_real] / np.sqrt(values[is_real]))
+    return found
+
+
+def symmetric_directions(
+    matrix: Float[np.ndarray, "dimensions dimensions"], count: int
+) -> Float[np.ndarray, "dimensions kept"]:
+    """Return the leading eigenvectors of a symmetric positive semi-definite matrix."""
+    if len(matrix) > EXACT:
+        return leading_directions(lambda m: matrix @ m, len(matrix), count)
+    return _leading(matrix, min(count, len(matrix)))[1]
+
+
+def _leading(matrix: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the largest eigenvalues, in descending order, with their eigenvectors."""
+    size = len(matrix)
+    values, vectors = scipy.linalg.eigh(
+        matrix.astype(np.float64), subset_by_index=[size - count, size - 1]
+    )
+    return values[::-1], vectors[:, ::-1]
+
+
+def _dense(matrix: np.ndarray | scipy.sparse.csr_array) -> np.ndarray:
+    return matrix.toarray() if scipy.sparse.issparse(matrix) else matrix
 
 
 def leading_directions(

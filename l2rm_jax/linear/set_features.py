@@ -10,7 +10,7 @@ References:
     van Gemert et al., Visual Word Ambiguity, PAMI 2010: a region counts for several words.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from tempfile import TemporaryFile
 from typing import NamedTuple
@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Float32, Int
 
-from l2rm_jax.linear.directions import leading_directions
+from l2rm_jax.linear.directions import EXACT, principal_directions, symmetric_directions
 from l2rm_jax.linear.rows import padded_blocks
 
 DIMENSIONS = 400
@@ -99,21 +99,41 @@ def fit_pooling(read: ReadSets, count: int) -> Pooling:
     vectors, is_grid = _sample_vectors(read, sample, rng)
     words = cluster(vectors, VISUAL_WORDS, rng)
     width = np.float32(SOFTNESS * float(jnp.mean(jnp.min(_distances(vectors, words), axis=1))))
+    blocks = (
+        np.asarray(pooled_numbers(*read(rows), words, width, is_grid))[:filled]
+        for rows, filled in padded_blocks(sample, _BLOCK)
+    )
+    fit = _rotation_of_few if len(sample) <= EXACT else _rotation
+    mean, rotation = fit(blocks)
+    return Pooling(words, width, mean.astype(np.float32), rotation.astype(np.float32))
+
+
+def _rotation(blocks: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean, and the principal components of standardised numbers with their scales."""
     products, total = 0.0, 0
-    for rows, filled in padded_blocks(sample, _BLOCK):
-        pooled = np.asarray(pooled_numbers(*read(rows), words, width, is_grid))[:filled]
+    for pooled in blocks:
         with_one = np.pad(pooled, ((0, 0), (1, 0)), constant_values=1)
         products = products + (with_one.T @ with_one).astype(np.float64)
-        total += filled
+        total += len(pooled)
     mean = products[0, 1:] / total
     covariance = products[1:, 1:] / total - np.outer(mean, mean)
-    variance = np.diag(covariance)
-    # A number that is the same for all sets has no information; its variance is rounding error.
-    scale = np.where(variance > 1e-6 * (1e-12 + mean**2), 1 / np.sqrt(variance.clip(1e-30)), 0)
+    scale = _scales(mean, np.diag(covariance))
     correlation = scale[:, None] * covariance * scale
-    directions = leading_directions(lambda m: correlation @ m, len(mean), DIMENSIONS)
-    rotation = scale[:, None] * directions
-    return Pooling(words, width, mean.astype(np.float32), rotation.astype(np.float32))
+    return mean, scale[:, None] * symmetric_directions(correlation, DIMENSIONS)
+
+
+def _rotation_of_few(blocks: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the same as `_rotation`, for sets whose numbers fit into memory."""
+    pooled = np.concatenate([*blocks]).astype(np.float64)
+    mean = pooled.mean(axis=0)
+    scale = _scales(mean, pooled.var(axis=0))
+    standardised = (pooled - mean) * scale
+    return mean, scale[:, None] * principal_directions(standardised, DIMENSIONS)
+
+
+def _scales(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Return 1 / deviation of each number; 0 where all sets agree, up to rounding errors."""
+    return np.where(variance > 1e-6 * (1e-12 + mean**2), 1 / np.sqrt(variance.clip(1e-30)), 0)
 
 
 def cluster(

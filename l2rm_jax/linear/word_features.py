@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse
 from jaxtyping import Float32, Int
 
-from l2rm_jax.linear.directions import leading_directions
+from l2rm_jax.linear.directions import principal_directions
 
 DIMENSIONS = 400
 MIN_CAPTIONS = 4  # a word in fewer captions is left out
@@ -64,7 +64,7 @@ def word_rows(
     if sample.shape[0] > _FIT_CAPTIONS:
         rng = np.random.default_rng(0)
         sample = sample[np.sort(rng.choice(sample.shape[0], _FIT_CAPTIONS, replace=False))]
-    found = leading_directions(lambda m: sample.T @ (sample @ m), len(kept), DIMENSIONS)
+    found = principal_directions(sample, DIMENSIONS)
     directions = np.zeros((len(rarity), found.shape[1]), np.float32)
     directions[kept] = found
     return WordWeights(rarity, directions), WordRows(weights, directions)

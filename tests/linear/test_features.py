@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 from l2rm_jax.data import RegionFeatures
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.vectors import caption_vectors, image_vectors
 from l2rm_jax.errors import DataError
-from l2rm_jax.linear import set_features, word_features
+from l2rm_jax.linear import directions, set_features, word_features
 from l2rm_jax.linear.directions import leading_directions
 from l2rm_jax.linear.set_features import (
     cluster,
@@ -44,6 +45,23 @@ def test_directions_span_the_leading_eigenvectors():
     assert leading_directions(lambda m: matrix @ m, 80, 99).shape == (80, 80)
 
 
+@pytest.mark.parametrize("exact", [0, 2048])
+@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_array])
+@pytest.mark.parametrize("shape", [(30, 50), (50, 30)])
+def test_principal_directions_are_right_singular_vectors(shape, kind, exact, monkeypatch):
+    monkeypatch.setattr(directions, "EXACT", exact)
+    rng = np.random.default_rng(6)
+    left, right = (np.linalg.qr(rng.standard_normal((n, 12)))[0] for n in shape)
+    found = directions.principal_directions(kind((left * 0.6 ** np.arange(12)) @ right.T), 5)
+    np.testing.assert_allclose(abs(found.T @ right[:, :5]), np.eye(5), atol=1e-4)
+
+
+def test_beyond_the_rank_there_are_no_directions():
+    rows = np.diag([3.0, 2.0, 0.0])[:, [0, 1, 2, 2]]
+    found = directions.principal_directions(rows, 9)
+    np.testing.assert_allclose(abs(found), np.eye(4) * [1, 1, 0, 0], atol=1e-12)
+
+
 @pytest.mark.parametrize("is_grid", [False, True])
 def test_pooled_numbers_equal_a_loop(is_grid):
     rng = np.random.default_rng(1)
@@ -66,7 +84,9 @@ def test_pooled_numbers_equal_a_loop(is_grid):
         np.testing.assert_allclose(found[row], np.concatenate(parts), atol=1e-5)
 
 
-def test_rows_are_the_principal_components_of_the_pooled_numbers(monkeypatch):
+@pytest.mark.parametrize("few", [0, 2048])
+def test_rows_are_the_principal_components_of_the_pooled_numbers(few, monkeypatch):
+    monkeypatch.setattr(set_features, "EXACT", few)
     monkeypatch.setattr(set_features, "_BLOCK", 64)
     monkeypatch.setattr(set_features, "DIMENSIONS", 5)
     monkeypatch.setattr(set_features, "VISUAL_WORDS", 4)
