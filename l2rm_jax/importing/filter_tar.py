@@ -30,7 +30,13 @@ from l2rm_jax.data.files import (
 from l2rm_jax.data.ids import read_image_ids
 from l2rm_jax.data.parquet_vectors import open_parquet
 from l2rm_jax.data.record import DATASET_FILE, read_record, read_shards_record
-from l2rm_jax.data.shards import images_of_rows, metadata_files, read_metadata
+from l2rm_jax.data.shards import (
+    images_of_rows,
+    metadata_files,
+    open_shards,
+    read_metadata,
+    rows_of,
+)
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import DataError, first_line
 from l2rm_jax.executors import LOCAL, Executor
@@ -180,7 +186,8 @@ def _samples_to_keep(
     kept = np.asarray(open_array(audit / KEPT))
     if of_shards:
         columns = read_metadata(metadata_files(data), with_captions=False)
-        ids, image, _ = images_of_rows(columns, len(next(iter(columns.values()))))
+        vectors = rows_of(open_shards(data, data / "vectors").images)
+        ids, image, _ = images_of_rows(columns, vectors)
         _check_audit(audit, data, kept, ids, image)
         return _of_shards(data, kept)
     if record is None:
