@@ -21,7 +21,8 @@ _MOST = 2000  # different images of one name; a column with more is no name of i
 class Rows(Protocol):
     """Vectors that are read row by row: an array, or rows in several files."""
 
-    shape: tuple[int, ...]
+    @property
+    def shape(self) -> tuple[int, ...]: ...
 
     def __getitem__(self, at: Int[np.ndarray, " m"]) -> np.ndarray: ...
 

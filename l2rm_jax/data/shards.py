@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from l2rm_jax.data.files import check_form
+from l2rm_jax.data.files import check_form, is_hidden
 from l2rm_jax.data.parquet_vectors import copy_vectors, natural_order, open_parquet, vector_column
 from l2rm_jax.data.same_names import number_variants
 from l2rm_jax.errors import DataError, Problems
@@ -274,7 +274,8 @@ def _tables(directory: Path) -> list[Path]:
     """List the Parquet files of a directory without files of splits."""
     if any(directory.glob("*_ims.npy")) or any(directory.glob("*_pixels.npy")):
         return []
-    return sorted(directory.glob("*.parquet"), key=natural_order)
+    files = (file for file in directory.glob("*.parquet") if not is_hidden(file.name))
+    return sorted(files, key=natural_order)
 
 
 def _numbered(directory: Path, name: str, ending: str) -> dict[int, Path]:

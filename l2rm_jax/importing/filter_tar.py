@@ -21,6 +21,7 @@ from l2rm_jax.data.files import (
     check_new,
     claim_work,
     file_states,
+    is_hidden,
     locked_directory,
     new_file,
     open_array,
@@ -124,7 +125,7 @@ def keep_of_archive(source: str, rows: Rows, out: str, done: str) -> dict[str, i
     if note.exists():
         return json.loads(note.read_bytes())
     members, end = _members(Path(source))
-    keys, numbers, _ = divide_samples([each.name for each in members if each.isfile()])
+    keys, numbers, _ = divide_samples([each.name for each in members if _is_of_sample(each)])
     if len(rows) and rows[-1] > len(keys):
         raise DataError(
             f"{source}: found {len(keys):,} samples, expected at least {rows[-1]:,}, as it had "
@@ -132,7 +133,7 @@ def keep_of_archive(source: str, rows: Rows, out: str, done: str) -> dict[str, i
         )
     is_kept = np.isin(np.arange(len(keys)), rows - 1)
     sample = iter(numbers)
-    stays = [not member.isfile() or is_kept[next(sample)] for member in members]
+    stays = [not _is_of_sample(member) or is_kept[next(sample)] for member in members]
     if len(rows):
         starts = [0, *(member.offset for member in members), end]  # global headers come first
         _copy_parts(Path(source), Path(out), starts, [True, *stays])
@@ -143,10 +144,14 @@ def keep_of_archive(source: str, rows: Rows, out: str, done: str) -> dict[str, i
     return counts
 
 
+def _is_of_sample(member: tarfile.TarInfo) -> bool:
+    return member.isfile() and not is_hidden(member.name)
+
+
 def count_samples(source: str) -> int:
     """Number of samples of an archive."""
     members, _ = _members(Path(source))
-    return len(divide_samples([each.name for each in members if each.isfile()])[0])
+    return len(divide_samples([each.name for each in members if _is_of_sample(each)])[0])
 
 
 def _members(source: Path) -> tuple[list[tarfile.TarInfo], int]:

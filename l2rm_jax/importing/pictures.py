@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from l2rm_jax.console import progress_bar
+from l2rm_jax.data.files import is_hidden
 from l2rm_jax.data.pictures import UnreadableError
 from l2rm_jax.errors import first_line
 from l2rm_jax.importing.caption_cells import joined, parse_list
@@ -117,9 +118,10 @@ def likely_cause(pictures: Pictures, images: np.ndarray) -> tuple[str, str | Non
 def _find_file(name: Path, folder: Path) -> Path | None:
     """A picture file below a directory whose name is the last part of `name`, or lacks its ending.
 
-    At most `_SEARCHED` directories are read.
+    At most `_SEARCHED` directories are read, and no hidden ones.
     """
-    for path, _, files in itertools.islice(os.walk(folder), _SEARCHED):
+    for path, folders, files in itertools.islice(os.walk(folder), _SEARCHED):
+        folders[:] = [each for each in folders if not is_hidden(each)]
         for file in (name.name, *(f"{name.name}.{ending}" for ending in sorted(PICTURE_ENDINGS))):
             if file in files:
                 return Path(path, file)

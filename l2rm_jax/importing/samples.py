@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from l2rm_jax.data.captions import MAX_CHARACTERS
+from l2rm_jax.data.files import is_hidden
 from l2rm_jax.importing.column_names import PICTURE_ENDINGS
 from l2rm_jax.importing.json_rows import text_table
 
@@ -58,19 +59,21 @@ def read_tar(file: Path) -> pa.Table:
         members = [
             Member(member.name, file, member.offset_data, member.size)
             for member in archive
-            if member.isfile()
+            if member.isfile() and not is_hidden(member.name)
         ]
     return _table(members)
 
 
-def find_samples(directory: Path) -> list[Path]:
-    """The files of a directory that has pictures with texts beside them; empty if it has none.
+def find_samples(files: Sequence[Path]) -> list[Path]:
+    """Find the pictures with texts beside them, and these texts; empty if there are none.
 
     Texts of directories without pictures, such as img2dataset's statistics, are of no sample.
+
+    Args:
+      files: the files of a directory and those below it.
     """
     kinds = PICTURE_ENDINGS | set(TEXT_ENDINGS)
-    files = [file for file in directory.rglob("*") if file.suffix[1:].lower() in kinds]
-    files = sorted(file for file in files if file.is_file())
+    files = [file for file in files if file.suffix[1:].lower() in kinds]
     endings = defaultdict(set)
     for file in files:
         endings[file.with_suffix("")].add(file.suffix[1:].lower())
@@ -80,10 +83,9 @@ def find_samples(directory: Path) -> list[Path]:
     return [file for file in files if file.parent in folders]
 
 
-def find_pictures(directory: Path) -> list[Path]:
-    """The picture files of a directory and those below it."""
-    files = (file for file in directory.rglob("*") if file.suffix[1:].lower() in PICTURE_ENDINGS)
-    return sorted(file for file in files if file.is_file())
+def find_pictures(files: Sequence[Path]) -> list[Path]:
+    """Find the picture files among others."""
+    return [file for file in files if file.suffix[1:].lower() in PICTURE_ENDINGS]
 
 
 def read_files(files: Sequence[Path], base: Path) -> pa.Table:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from l2rm_jax.data.files import is_hidden, visible_files
 from l2rm_jax.errors import DataError, first_line, nearest_flag
 from l2rm_jax.importing.delimited import Skipped, read_table
 from l2rm_jax.importing.json_rows import read_json
@@ -122,6 +123,8 @@ def find_files(path: Path) -> tuple[str, list[Path]]:
     if path.is_dir():
         return _files_of_directory(path)
     files = [path] if path.is_file() else sorted(path.parent.glob(path.name))
+    if not is_hidden(path.name):
+        files = [file for file in files if not is_hidden(file.name)]
     if not files:
         hint = nearest_flag("source", path)
         raise DataError(f"{path}: no such file or directory, {_EXPECTED}", hint=hint)
@@ -139,17 +142,17 @@ def _files_of_directory(path: Path) -> tuple[str, list[Path]]:
     """
     if (path / "dataset_dict.json").exists() or (path / "state.json").exists():
         return "saved", sorted(path.rglob("*.arrow"))
-    files = sorted(file for file in path.rglob("*") if file.is_file())
+    files = visible_files(path)
     metadata = [file for file in files if file.name in _METADATA]
     if metadata:
         return "folder", metadata
-    if samples := find_samples(path):
+    if samples := find_samples(files):
         return "files", samples
     for kind in ("webdataset", "parquet", "csv", "tsv", "json"):
         own = [file for file in files if _SUFFIXES.get(file.suffix.lower()) == kind]
         if own:
             return kind, own
-    if pictures := find_pictures(path):
+    if pictures := find_pictures(files):
         return "files", pictures
     raise DataError(f"{path}: found no table in this directory, {_EXPECTED}")
 

@@ -18,6 +18,7 @@ from l2rm_jax.importing.splits import split_number  # noqa: E402
 from tests.importing.made import (  # noqa: E402
     PixelEncoder,
     captions_of,
+    encoded,
     pairs_by_image,
     picture,
     read_directory,
@@ -328,3 +329,37 @@ def test_classes_become_their_names(root, kind):
     assert pairs == {name: [classes.names[n % 2]] for n, name in enumerate(NAMES)}
     pairs = pairs_by_image(imported(root, source, "b", max_rejected=0.5, **fields))
     assert pairs == {name: [classes.names[n % 4]] for n, name in enumerate(NAMES) if n % 4 < 2}
+
+
+HIDDEN = [".ipynb_checkpoints/{}", "__MACOSX/._{}", "._{}", "part/@eaDir/{}", ".git/a/{}"]
+
+
+@pytest.mark.parametrize("hidden", HIDDEN)
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "samples", "tar", "metadata", "pattern"])
+def test_hidden_files_are_not_read(root, kind, hidden):
+    """Programs keep older captions in them; the source itself may lie in a hidden one."""
+    directory = root / ".mine" / "source"
+    name = {"csv": "pairs.csv", "jsonl": "a.jsonl", "metadata": "metadata.csv"}.get(kind, "b.csv")
+    for place, word in (("{}", "new"), (hidden, "older")):
+        names = [place.format(f"{number:03}.png") for number in range(len(NAMES))]
+        texts = [f"{word} {number}" for number in range(len(NAMES))]
+        table = directory / place.format(name)
+        table.parent.mkdir(parents=True, exist_ok=True)
+        if kind in ("samples", "tar"):
+            for number, (own, text) in enumerate(zip(names, texts, strict=True)):
+                (directory / own).write_bytes(encoded(picture(number)))
+                (directory / own).with_suffix(".txt").write_text(text)
+        elif kind == "jsonl":
+            rows = zip(NAMES, texts, strict=True)
+            write_jsonl(table, [{"image": own, "text": text} for own, text in rows])
+        else:
+            write_csv(table, zip(NAMES, texts, strict=True))
+    source, pictures = directory, str(root)
+    if kind == "tar":
+        files = {str(f.relative_to(directory)): f for f in directory.rglob("*.*") if f.is_file()}
+        source = write_tar(root / "a.tar", {name: f.read_bytes() for name, f in files.items()})
+    if kind == "pattern":
+        source = directory / "*.csv"
+    found = pairs_by_image(imported(root, source, pictures=pictures, split="1,0,0"))
+    captions = sorted(caption for own in found.values() for caption in own)
+    assert captions == sorted(f"new {number}" for number in range(len(NAMES)))
