@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 import pyarrow as pa
 
@@ -76,11 +77,11 @@ def find_samples(files: Sequence[Path]) -> list[Path]:
     files = [file for file in files if file.suffix[1:].lower() in kinds]
     endings = defaultdict(set)
     for file in files:
-        endings[file.with_suffix("")].add(file.suffix[1:].lower())
+        endings[Path(normalize("NFC", str(file.with_suffix(""))))].add(file.suffix[1:].lower())
     if not any(own & PICTURE_ENDINGS and own - PICTURE_ENDINGS for own in endings.values()):
         return []
     folders = {stem.parent for stem, own in endings.items() if own & PICTURE_ENDINGS}
-    return [file for file in files if file.parent in folders]
+    return [file for file in files if Path(normalize("NFC", str(file.parent))) in folders]
 
 
 def find_pictures(files: Sequence[Path]) -> list[Path]:
@@ -134,7 +135,7 @@ def divide_samples(names: Sequence[str]) -> tuple[list[str], list[int], list[str
     seen: Counter = Counter()
     numbers, endings = [], []
     for name in names:
-        key, ending = divided = divide(name)
+        key, ending = divided = divide(normalize("NFC", name))
         # A second file of the same name belongs to a second sample.
         numbers.append(samples.setdefault((key, seen[divided]), len(samples)))
         endings.append(ending)
