@@ -83,9 +83,10 @@ def find_columns(
         return found
 
     def usual(wanted: Sequence[str]) -> list[str]:
-        # A file of a sample counts before a field of its JSON.
-        fields = (f"{prefix}{name}" for prefix in ("", "json.") for name in wanted)
-        return [by_name[name] for name in fields if name in by_name]
+        # A file of a sample counts before a field of its JSON, and that before other fields.
+        fields = [f"{prefix}{name}" for prefix in ("", "json.") for name in wanted]
+        fields += [each for name in wanted for each in by_name if each.endswith(f".{name}")]
+        return [by_name[name] for name in dict.fromkeys(fields) if name in by_name]
 
     caption_columns = tuple(named("caption", name) for name in captions)
     split = None if by_shares else next(iter(usual(SPLIT_NAMES)), None)

@@ -27,7 +27,7 @@ _LIST = re.compile(r"\[.*\]|\{.*\}", re.DOTALL)
 def further_columns(source: Source, columns: Columns) -> tuple[str, ...]:
     """Name the columns to keep: text, numbers, bools and dates that are not read otherwise.
 
-    Columns of bytes, objects or lists are left out, and so are lists written as text.
+    Columns of bytes or lists are left out, and so are lists written as text.
 
     Args:
       source: the rows.

@@ -14,6 +14,7 @@ from l2rm_jax.importing.column_names import (
     CAPTION_NAMES,
     IMAGE_NAMES,
     PICTURE_FIELDS,
+    SPEAKER_FIELDS,
     field_of,
     is_usual,
     looks_like_picture,
@@ -187,16 +188,16 @@ def text_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 
 def _flat_fields(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     for name, value in row.items():
-        if isinstance(value, dict) and not _is_cell(name, value):
+        if isinstance(value, dict) and not is_cell(name, value):
             yield from _flat_fields(value, f"{prefix}{name}.")
         elif value is not None and value == value:  # NaN stands for nothing
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             yield f"{prefix}{as_unicode(name)}", as_unicode(text)
 
 
-def _is_cell(name: str, value: dict) -> bool:
-    """Whether an object stands for a caption or a picture."""
-    name = name.lower()
-    return (name in CAPTION_NAMES and field_of(value, CAPTION_FIELDS) is not None) or (
+def is_cell(name: str, value: dict) -> bool:
+    """Whether an object in a column of this name stands for a caption or a picture."""
+    name, fields = name.lower(), (*CAPTION_FIELDS, *SPEAKER_FIELDS)
+    return (name in CAPTION_NAMES and field_of(value, fields) is not None) or (
         name in IMAGE_NAMES and field_of(value, PICTURE_FIELDS) is not None
     )

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from l2rm_jax.data.files import is_hidden, visible_files
 from l2rm_jax.errors import DataError, first_line, nearest_flag
 from l2rm_jax.importing.delimited import Skipped, read_table
-from l2rm_jax.importing.json_rows import read_json
+from l2rm_jax.importing.json_rows import is_cell, read_json
 from l2rm_jax.importing.samples import find_pictures, find_samples, read_files, read_tar
 from l2rm_jax.importing.splits import NONE, SPLITS, split_number
 
@@ -234,4 +234,23 @@ def _stored_rows(rows: Any) -> pa.Table:
             missing = pc.equal(number, -1)  # a class that is not known
             number = pc.if_else(missing, None, number)
             table = table.set_column(at, name, pa.array(feature.names).take(number))
-    return table
+    return _flat_table(table)
+
+
+def _flat_table(table: pa.Table) -> pa.Table:
+    """A table whose structs are columns `a.b`, but for those that are a caption or a picture."""
+    columns = dict(zip(table.column_names, table.columns, strict=True))
+    while structs := [name for name, each in columns.items() if _is_divided(name, each.type)]:
+        name = structs[0]
+        fields = [field.name for field in columns[name].type]
+        parts = zip(fields, columns.pop(name).flatten(), strict=True)
+        columns |= {f"{name}.{field}": part for field, part in parts}
+    return pa.table(columns)
+
+
+def _is_divided(name: str, kind: pa.DataType) -> bool:
+    """Whether a column holds objects with columns of their own."""
+    if not pa.types.is_struct(kind):
+        return False
+    fields = {field.name: True for field in kind}
+    return "bytes" not in fields and not is_cell(name.rpartition(".")[2], fields)

@@ -363,3 +363,32 @@ def test_hidden_files_are_not_read(root, kind, hidden):
     found = pairs_by_image(imported(root, source, pictures=pictures, split="1,0,0"))
     captions = sorted(caption for own in found.values() for caption in own)
     assert captions == sorted(f"new {number}" for number in range(len(NAMES)))
+
+
+@pytest.mark.parametrize("flag", [False, True])
+@pytest.mark.parametrize("place", ["json.caption", "info.deep.text", "meta.Caption"])
+@pytest.mark.parametrize("kind", ["parquet", "saved", "jsonl"])
+def test_fields_of_objects_are_columns(root, kind, place, flag):
+    """A picture stays one cell, with its bytes; a row without the object has no caption."""
+    first, *inner, last = place.split(".")
+    rows = []
+    for number, name in enumerate(NAMES):
+        value = {last: f"text {number}", "width": number}
+        for field in reversed(inner):
+            value = {field: value}
+        cell = {"bytes": encoded(picture(number)), "path": name} if kind != "jsonl" else name
+        rows.append({first: value, "jpg" if place[0] == "j" else "image": cell})
+    rows[-1][first] = None
+    source = root / f"nested.{kind}"
+    if kind == "jsonl":
+        write_jsonl(source, rows)
+    elif kind == "parquet":
+        datasets.Dataset.from_list(rows).to_parquet(source)
+    else:
+        datasets.Dataset.from_list(rows).save_to_disk(source)
+    named = {"caption_columns": (place,)} if flag else {}
+    out = imported(root, source, split="1,0,0", max_rejected=0.1, **named)
+    texts = {name: [f"text {number}"] for number, name in enumerate(NAMES[:-1])}
+    assert pairs_by_image(out) == texts
+    widths = read_directory(out)["train_columns.parquet"]
+    assert [list(map(int, each)) for each in widths.values()] == [list(range(len(NAMES) - 1))]
