@@ -89,9 +89,10 @@ def find_pictures(files: Sequence[Path]) -> list[Path]:
     return [file for file in files if file.suffix[1:].lower() in PICTURE_ENDINGS]
 
 
-def read_files(files: Sequence[Path], base: Path) -> pa.Table:
-    """The samples of files; names are those from `base` on."""
-    return _table([Member(str(f.relative_to(base)), f, 0, f.stat().st_size) for f in files])
+def read_files(files: Sequence[Path], base: Path, names: Mapping[Path, str]) -> pa.Table:
+    """The samples of files; names are those from `base` on, unless `names` gives others."""
+    names = {file: str(file.relative_to(base)) for file in files} | dict(names)
+    return _table([Member(names[file], file, 0, file.stat().st_size) for file in files])
 
 
 def _table(members: Sequence[Member]) -> pa.Table:

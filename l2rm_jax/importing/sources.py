@@ -5,6 +5,7 @@ Parquet files, once, into Arrow files in a directory of the import, and the file
 `save_to_disk`. Rows are memory-mapped: pictures that lie in a table or an archive take no memory.
 """
 
+import logging
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,8 +18,17 @@ from l2rm_jax.data.files import is_hidden, visible_files
 from l2rm_jax.errors import DataError, first_line, nearest_flag
 from l2rm_jax.importing.delimited import Skipped, read_table
 from l2rm_jax.importing.json_rows import is_cell, read_json
-from l2rm_jax.importing.samples import find_pictures, find_samples, read_files, read_tar
+from l2rm_jax.importing.samples import (
+    TEXT_ENDINGS,
+    find_pictures,
+    find_samples,
+    read_files,
+    read_tar,
+)
 from l2rm_jax.importing.splits import NONE, SPLITS, split_number
+from l2rm_jax.importing.texts_apart import pair_texts
+
+_log = logging.getLogger(__name__)
 
 _SUFFIXES = {
     ".csv": "csv",
@@ -148,8 +158,13 @@ def _files_of_directory(path: Path) -> tuple[str, list[Path]]:
         return "folder", metadata
     if samples := find_samples(files):
         return "files", samples
+    tables = [file for file in files if file.suffix.lower() in _SUFFIXES]
+    is_apart = all(file.suffix[1:].lower() in TEXT_ENDINGS for file in tables)
+    if is_apart and (apart := pair_texts(files, path)):
+        _log.info("%s is read as %s, and likewise others", *next(iter(apart.items())))
+        return "files", [*find_pictures(files), *apart]
     for kind in ("webdataset", "parquet", "csv", "tsv", "json"):
-        own = [file for file in files if _SUFFIXES.get(file.suffix.lower()) == kind]
+        own = [file for file in tables if _SUFFIXES[file.suffix.lower()] == kind]
         if own:
             return kind, own
     if pictures := find_pictures(files):
@@ -163,7 +178,8 @@ def _read(
     if kind == "saved":
         return kind, _read_saved(path), []
     if kind == "files":
-        return kind, [Part(read_files(files, base), None)], []
+        names = {} if find_samples(files) else pair_texts(files, base)
+        return kind, [Part(read_files(files, base, names), None)], []
     parts: list[Part] = []
     skipped: Skipped = []
     kinds = []

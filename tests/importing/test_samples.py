@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
-from l2rm_jax.errors import ConfigError
+from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.importing import importer
 from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.request import Request
@@ -130,3 +130,60 @@ def test_texts_that_are_long_or_broken_are_rejected(tmp_path):
         "empty caption",
         "no image",
     ]
+
+
+APART = {
+    "another folder": ("images/{}", "captions/{}"),
+    "folders below": ("set/x/images/{}", "set/x/text/en/{}"),
+    "above": ("pictures/{}", "{}"),
+    "a suffix": ("{}", "{}_caption"),
+    "a prefix and a folder": ("img/photo_{}", "txt/caption_{}"),
+    "both": ("images/{}-image", "labels/caption {}.en"),
+    "words without a boundary": ("img{}", "cap{}"),
+}
+
+
+@pytest.mark.parametrize("ending", ["txt", "caption", "json"])
+@pytest.mark.parametrize("place", APART)
+@pytest.mark.parametrize("name", ["{:04}", "{}", "dog/{}", "{}9"])
+def test_texts_apart_from_their_pictures(tmp_path, name, place, ending, caplog):
+    """Also where one picture has no text, and one text no picture."""
+    of_picture, of_text = APART[place]
+    for number in range(COUNT + 2):
+        key = name.format(number + 9)
+        image, text = (tmp_path / "set" / f"{each.format(key)}" for each in (of_picture, of_text))
+        content = f"text {number}"
+        for file in (image, text):
+            file.parent.mkdir(parents=True, exist_ok=True)
+        if number < COUNT + 1:
+            image.with_name(f"{image.name}.png").write_bytes(encoded(picture(number)))
+        if number != COUNT:
+            content = json.dumps({"caption": content}) if ending == "json" else content
+            text.with_name(f"{text.name}.{ending}").write_text(content)
+    fields = {"encoder": "pixels", "split": "1,0,0", "max_rejected": 0.2}
+    with caplog.at_level("INFO", "l2rm_jax"):
+        import_data(Request(tmp_path / "out", str(tmp_path / "set"), **fields))
+    keys = [name.format(number + 9) for number in range(COUNT)]
+    expected = {f"{of_picture.format(key)}.png": [f"text {n}"] for n, key in enumerate(keys)}
+    assert pairs_by_image(tmp_path / "out") == expected
+    assert len(read_directory(tmp_path / "out")["rejected.csv"]) == 2
+    assert "1 texts have no picture" in caplog.text
+
+
+def test_texts_whose_names_do_not_agree_are_counted(tmp_path):
+    for number, content in enumerate(PICTURES):
+        (tmp_path / f"{number}.jpg").write_bytes(content)
+        (tmp_path / f"{'abcdefgh'[number]}.txt").write_text("a dog")
+    with pytest.raises(DataError, match="8 pictures and 8 texts"):
+        import_data(Request(tmp_path / "out", str(tmp_path), encoder="pixels"))
+
+
+def test_tables_beside_pictures_are_no_texts_of_theirs(tmp_path):
+    """As of Flickr30k, with lists of splits."""
+    for number, content in enumerate(PICTURES):
+        (tmp_path / f"{number}.jpg").write_bytes(content)
+    for at, split in enumerate(("train", "val", "test")):
+        rows = [f"{n}.jpg\ttext {n}" for n in range(COUNT) if n % 3 == at]
+        (tmp_path / f"{split}.txt").write_text("\n".join(["image\tcaption", *rows]))
+    import_data(Request(tmp_path / "out", str(tmp_path), encoder="pixels"))
+    assert pairs_by_image(tmp_path / "out") == {f"{n}.jpg": [f"text {n}"] for n in range(COUNT)}
