@@ -19,7 +19,7 @@ from l2rm_jax.importing.column_names import (
     SPEAKER_FIELDS,
     field_of,
 )
-from l2rm_jax.importing.columns import text_column
+from l2rm_jax.importing.columns import LINES, caption_lines, text_column
 from l2rm_jax.importing.sources import Part, Source
 
 _BEGINS = r"^\s*(?:[\[{(]|array\()"  # how a list or an object begins, as text
@@ -91,6 +91,9 @@ def joined(arrays: Sequence[pa.Array]) -> pa.Array:
 
 def _column_captions(part: Part, name: str) -> Captions:
     """The captions of a column. Cells are read one by one only where one may be no plain text."""
+    if name.endswith(LINES) and name not in part.table.column_names:
+        texts = text_column(part, name.removesuffix(LINES)).to_pylist()
+        return _flat([caption_lines(text) if text and text.strip() else [None] for text in texts])
     column = part.table[name] if name in part.table.column_names else None
     if column is not None and pa.types.is_nested(column.type):
         values = column.to_pylist()
