@@ -161,6 +161,8 @@ def test_wrong_columns_are_named(vectors, tmp_path, change, words):
 
 def test_what_is_no_parquet_is_named(vectors, tmp_path):
     directory = write_tables(tmp_path / "data", vectors, [100])
+    (directory / "._part-0.parquet").write_bytes(b"of macOS, which is not read")
+    assert len(opened(directory).texts) == PAIRS
     (directory / "part-1.parquet").write_bytes(b"PAR1 no table")
     with pytest.raises(DataError, match=r"part-1\.parquet"):
         opened(directory)
@@ -229,7 +231,7 @@ def test_rows_that_do_not_match_or_are_not_finite_are_named(vectors, tmp_path):
 @pytest.mark.parametrize("column", ["image_path", "key", "url"])
 @pytest.mark.parametrize("layout", [write_shards, write_tables])
 def test_rows_with_the_same_name_and_vector_are_one_image(vectors, tmp_path, layout, column):
-    """Names begin anew after 80 rows, and after 160 rows with the vectors of the first 80."""
+    """Names restart after 80 rows, and after 160 rows with the vectors of the first 80."""
     parquet = pytest.importorskip("pyarrow.parquet")
     images = np.array(vectors[0])
     images[160:] = images[: PAIRS - 160] * np.float16(1.001)
