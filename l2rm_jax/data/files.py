@@ -12,7 +12,7 @@ import shlex
 import shutil
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,8 @@ from l2rm_jax.errors import ConfigError, DataError, L2RMError, first_line
 _log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.5  # longer than a process holds a lock while it only looks at the others
+# Folders of macOS, Synology, Linux and Windows, in small letters.
+_SYSTEM = {"__macosx", "@eadir", "lost+found", "$recycle.bin", "system volume information"}
 _FLAGS = {"directory": "out", "page": "html"}  # of the command line, by the kind of path
 
 
@@ -195,6 +197,22 @@ def claim_work(file: Path, identity: Mapping[str, Any], what: str) -> None:
     """As `check_work`; then keep the identity, so that no other command continues the work."""
     check_work(file, identity, what)
     replace_file(file, json.dumps(identity).encode())
+
+
+def is_hidden(name: str | PurePath) -> bool:
+    """Whether programs hide a path: a part begins with a dot, or is a folder of a system."""
+    parts = PurePath(name).parts
+    return any(part.casefold() in _SYSTEM or (part[0] == "." and part != "..") for part in parts)
+
+
+def visible_files(directory: Path) -> list[Path]:
+    """List the files of a directory and those below it without hidden ones, sorted."""
+    files = sorted(file for file in directory.rglob("*") if file.is_file())
+    hidden = [file for file in files if is_hidden(file.relative_to(directory))]
+    if hidden:
+        _log.info("hidden files are not read: %s and %d more", hidden[0], len(hidden) - 1)
+    left_out = set(hidden)
+    return [file for file in files if file not in left_out]
 
 
 def file_states(files: Iterable[Path]) -> list[tuple[str, int, int]]:

@@ -10,15 +10,16 @@ file names.
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from l2rm_jax.data.files import check_form
+from l2rm_jax.data.files import check_form, is_hidden
 from l2rm_jax.data.parquet_vectors import copy_vectors, natural_order, open_parquet, vector_column
+from l2rm_jax.data.same_names import number_variants
 from l2rm_jax.errors import DataError, Problems
 
 SIDES = IMAGES, CAPTIONS = "img_emb", "text_emb"
@@ -222,21 +223,37 @@ def _check_values(file: Path, column: str, values: Sequence[Any]) -> None:
 
 
 def images_of_rows(
-    columns: Mapping[str, Sequence[Any]], count: int
+    columns: Mapping[str, Sequence[Any]], vectors: ShardRows
 ) -> tuple[list[str], Int[np.ndarray, " pairs"], Int[np.ndarray, " images"]]:
     """Find the rows that show the same image, by the columns that the metadata have.
+
+    Without hashes of the pictures, these are the rows with the same name and the same vector.
+
+    Args:
+      columns: name and hash of each row, as far as the metadata have them (`read_metadata`).
+      vectors: `[rows, d]` vectors of the images.
 
     Returns:
       The name of each image, the image of each row (numbered in the order of the rows), and the
       first row of each image.
     """
     name = name_column(list(columns))
-    names = list(map(str, columns[name] if name else range(count)))
-    number: dict[str, int] = {}
-    keys = (key or name for key, name in zip(columns.get(DIGEST, names), names, strict=True))
-    image_of = np.array([number.setdefault(key, len(number)) for key in keys])
+    names = list(map(str, columns[name] if name else range(len(vectors))))
+    digests = columns.get(DIGEST, [None] * len(names))
+    keys = (digest or name for digest, name in zip(digests, names, strict=True))
+    image_of = _numbered_keys(keys)
+    if name:
+        unhashed = np.where(np.array(digests, bool), -1, image_of)
+        variant = number_variants(unhashed, vectors)
+        image_of = _numbered_keys(zip(image_of.tolist(), variant.tolist(), strict=True))
     first = np.unique(image_of, return_index=True)[1]
     return [names[row] for row in first], image_of, first
+
+
+def _numbered_keys(keys: Iterable[Hashable]) -> Int[np.ndarray, " rows"]:
+    """Number keys in the order of their first appearance."""
+    number: dict[Hashable, int] = {}
+    return np.array([number.setdefault(key, len(number)) for key in keys])
 
 
 def _check_length(caption: Shard, image: Shard) -> None:
@@ -257,7 +274,8 @@ def _tables(directory: Path) -> list[Path]:
     """List the Parquet files of a directory without files of splits."""
     if any(directory.glob("*_ims.npy")) or any(directory.glob("*_pixels.npy")):
         return []
-    return sorted(directory.glob("*.parquet"), key=natural_order)
+    files = (file for file in directory.glob("*.parquet") if not is_hidden(file.name))
+    return sorted(files, key=natural_order)
 
 
 def _numbered(directory: Path, name: str, ending: str) -> dict[int, Path]:

@@ -11,8 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Int
 
-from l2rm_jax.importing.column_names import CAPTION_FIELDS, field_of
-from l2rm_jax.importing.columns import text_column
+from l2rm_jax.importing.column_names import (
+    ANSWERS,
+    CAPTION_FIELDS,
+    CONTENT_FIELDS,
+    PROMPTS,
+    SPEAKER_FIELDS,
+    field_of,
+)
+from l2rm_jax.importing.columns import LINES, caption_lines, text_column
 from l2rm_jax.importing.sources import Part, Source
 
 _BEGINS = r"^\s*(?:[\[{(]|array\()"  # how a list or an object begins, as text
@@ -84,6 +91,9 @@ def joined(arrays: Sequence[pa.Array]) -> pa.Array:
 
 def _column_captions(part: Part, name: str) -> Captions:
     """The captions of a column. Cells are read one by one only where one may be no plain text."""
+    if name.endswith(LINES) and name not in part.table.column_names:
+        texts = text_column(part, name.removesuffix(LINES)).to_pylist()
+        return _flat([caption_lines(text) if text and text.strip() else [None] for text in texts])
     column = part.table[name] if name in part.table.column_names else None
     if column is not None and pa.types.is_nested(column.type):
         values = column.to_pylist()
@@ -143,6 +153,9 @@ def captions_of(value: Any) -> list[str | None]:
     if isinstance(value, list | tuple | set):
         return [text for each in value for text in _captions_of_item(each)]
     if isinstance(value, dict):
+        if field_of(value, SPEAKER_FIELDS) and _holds_lists(value):  # turns as `datasets` has them
+            turns = zip(*value.values(), strict=True)
+            return captions_of([dict(zip(value, turn, strict=True)) for turn in turns])
         name = field_of(value, CAPTION_FIELDS)
         if name is None:
             raise UnreadableError(
@@ -153,15 +166,33 @@ def captions_of(value: Any) -> list[str | None]:
     return [None if value is None or value != value else _as_text(value)]
 
 
+def _holds_lists(value: dict) -> bool:
+    """Whether all fields of an object are lists of one length."""
+    lists = [each for each in value.values() if isinstance(each, list)]
+    return len(lists) == len(value) and len({len(each) for each in lists}) == 1
+
+
 def _captions_of_item(item: Any) -> list[str]:
-    """The captions of an element of a list; text is taken as it is."""
+    """The captions of an element of a list; text is taken as it is.
+
+    Of a conversation, these are the answers. Parts of another type, such as pictures, have none.
+    """
     if item is None or item != item:
         return []
     if isinstance(item, str | bytes):
         return [_as_text(item)]
-    if isinstance(item, dict):
-        return [text for text in captions_of(item) if text is not None]
-    raise UnreadableError(f"a list with a {type(item).__name__}, expected captions")
+    if not isinstance(item, dict):
+        raise UnreadableError(f"a list with a {type(item).__name__}, expected captions")
+    speaker, content = field_of(item, SPEAKER_FIELDS), field_of(item, CONTENT_FIELDS)
+    who = speaker and str(item[speaker]).strip().lower()
+    if who in PROMPTS:
+        return []
+    if who in ANSWERS and content:
+        parts = item[content] if isinstance(item[content], list) else [item[content]]
+        return [text for part in parts for text in _captions_of_item(part)]
+    if str(item.get("type", "text")) != "text" and field_of(item, CAPTION_FIELDS) is None:
+        return []
+    return [text for text in captions_of(item) if text is not None]
 
 
 def _as_text(value: Any) -> str:

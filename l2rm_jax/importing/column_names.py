@@ -7,11 +7,12 @@ from collections.abc import Iterable
 IMAGE_NAMES = (
     *("filepath", "file_path", "image_path", "image_file", "image_name", "file_name", "filename"),
     *("image", "img", "path", "file", "picture", "photo", "jpg", "jpeg", "png", "webp"),
-    *("url", "image_url", "image_urls", "image_id", "img_id", "key", "__key__", "id"),
+    *("url", "image_url", "image_urls", "images", "image_id", "img_id", "key", "__key__", "id"),
 )
 CAPTION_NAMES = (
     *("title", "caption", "captions", "raw", "text", "txt", "sentence", "sentences"),
     *("description", "alt_text", "alt", "comment", "caption_str", "reference_strs"),
+    *("conversations", "conversation", "messages"),
 )
 SPLIT_NAMES = ("split", "set_name", "partition")
 FOLDER_NAMES = ("filepath", "file_path", "path", "folder", "directory", "dir")
@@ -19,6 +20,11 @@ FILE_NAMES = ("filename", "file_name", "image_name")
 # Fields of an object that stands for a caption, or for a picture.
 CAPTION_FIELDS = ("raw", "caption", "text", "sentence", *CAPTION_NAMES)
 PICTURE_FIELDS = ("path", "file_name", "filename", "filepath", "src", "url")
+# Turns of a conversation about a picture: only the answers are captions.
+SPEAKER_FIELDS = ("from", "role", "speaker")
+CONTENT_FIELDS = ("value", "content", "text")
+ANSWERS = ("gpt", "assistant", "model", "chatgpt", "bot", "ai")
+PROMPTS = ("human", "user", "system", "tool", "function", "observation")
 PICTURE_ENDINGS = frozenset(
     (
         *("apng", "avif", "bmp", "gif", "heic", "heif", "ico", "jfif", "jp2", "jpe", "jpeg"),

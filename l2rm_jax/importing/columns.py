@@ -1,12 +1,15 @@
 """Find the columns of a source that hold the images, the captions and the splits."""
 
 import difflib
+import logging
 import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from l2rm_jax.data.captions import MAX_CHARACTERS
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.importing.column_names import (
     CAPTION_NAMES,
@@ -20,7 +23,11 @@ from l2rm_jax.importing.column_names import (
 from l2rm_jax.importing.samples import KEY, TEXT_ENDINGS
 from l2rm_jax.importing.sources import SAMPLES, Part, Source
 
+_log = logging.getLogger(__name__)
+
+LINES = ".lines"  # after the name of a column: each line of a cell is a caption
 _SAMPLED = 100  # cells that show whether a column holds folders
+_MOST = 0.9  # share of texts with several lines from which on each line is a caption
 
 
 class Columns(NamedTuple):
@@ -76,6 +83,8 @@ def find_columns(
 
     def named(flag: str, name: str) -> str:
         found = name if name in names else by_name.get(name.strip().lower())
+        if found is None and flag == "caption" and name.endswith(LINES):
+            return named(flag, name.removesuffix(LINES)) + LINES
         if found is None:
             near = difflib.get_close_matches(name.strip().lower(), by_name, n=1)
             hint = f"--{flag}_column={shlex.quote(by_name[near[0]])}" if near else None
@@ -83,9 +92,10 @@ def find_columns(
         return found
 
     def usual(wanted: Sequence[str]) -> list[str]:
-        # A file of a sample counts before a field of its JSON.
-        fields = (f"{prefix}{name}" for prefix in ("", "json.") for name in wanted)
-        return [by_name[name] for name in fields if name in by_name]
+        # A file of a sample counts before a field of its JSON, and that before other fields.
+        fields = [f"{prefix}{name}" for prefix in ("", "json.") for name in wanted]
+        fields += [each for name in wanted for each in by_name if each.endswith(f".{name}")]
+        return [by_name[name] for name in dict.fromkeys(fields) if name in by_name]
 
     caption_columns = tuple(named("caption", name) for name in captions)
     split = None if by_shares else next(iter(usual(SPLIT_NAMES)), None)
@@ -104,6 +114,8 @@ def find_columns(
         if not found and source.kind in SAMPLES:
             found = [name for name in names if _ending(name) in TEXT_ENDINGS]
         caption_columns = tuple(found[:1])
+        if caption_columns and source.kind in SAMPLES:
+            caption_columns = (_by_lines(source, caption_columns[0]),)
     known = {KEY, *usual(IMAGE_NAMES), *usual(SPLIT_NAMES), *image_columns}
     if not caption_columns and not known.issuperset(names):
         raise _column_error(source, "--caption_column: none looks like the captions'", names)
@@ -113,6 +125,37 @@ def find_columns(
         if file is not None:
             folder, image_columns = image_columns[0], (file,)
     return Columns(image_columns, caption_columns, split, folder)
+
+
+def caption_lines(text: str) -> list[str]:
+    """Split a text that is not blank into one caption per line.
+
+    A text of paragraphs or of broken lines is one caption, and so is one that is too long for any.
+    """
+    lines = [line.strip() for line in text.strip().splitlines()]
+    goes_on = lines[0][:1].isupper() and all(line[:1].islower() for line in lines[1:])
+    return [text] if "" in lines or goes_on or len(text) > MAX_CHARACTERS else lines
+
+
+def _by_lines(source: Source, name: str) -> str:
+    """The column of a text, or of its lines where most texts have several."""
+    filled, several = 0, 0
+    for part in source.parts:
+        texts = text_column(part, name)
+        texts = texts.filter(pc.match_substring_regex(texts, r"\S").fill_null(False))
+        filled += len(texts)
+        texts = texts.filter(pc.match_substring_regex(texts, r"\S\s*\n\s*\S"))
+        several += sum(len(caption_lines(text)) > 1 for text in texts.to_pylist())
+    if not several:
+        return name
+    found = f"{several:,} of {filled:,} texts have several lines"
+    if several >= _MOST * filled:
+        _log.info("%s: one caption per line (one per text: --caption_column=%s)", found, name)
+        return f"{name}{LINES}"
+    _log.warning(
+        "%s: one caption per text (one per line: --caption_column=%s%s)", found, name, LINES
+    )
+    return name
 
 
 def _ending(name: str) -> str:

@@ -125,8 +125,9 @@ def _are_rows(lines: Sequence[str], separator: str) -> bool:
 def find_dialect(file: Path, kind: str, known: Sequence[str]) -> Dialect:
     """Find the separator, and the names of the columns.
 
-    Of the usual separators, it takes the one with the most known names in the first row that
-    gives most rows the same number of fields. Ties go to the separator of the file's ending.
+    A first line such as `sep=;` names the separator. Else, of the usual separators, it is the one
+    with the most known names in the first row that gives most rows the same number of fields. Ties
+    go to the separator of the file's ending.
 
     Args:
       file: the table.
@@ -149,7 +150,8 @@ def find_dialect(file: Path, kind: str, known: Sequence[str]) -> Dialect:
         even = sum(len(row) == len(first) for row in rows) / max(len(rows), 1)
         return len(first) > 1, names, round(even, 1), separator == usual
 
-    samples = {separator: sample(separator) for separator in (usual, *_OTHERS)}
+    candidates = (text.separator,) if text.separator else (usual, *_OTHERS)
+    samples = {separator: sample(separator) for separator in candidates}
     separator = max(samples, key=fit)
     first, *_ = rows = samples[separator] or [[]]
     has_header = any(map(is_known, first)) or not any(map(looks_like_picture, first))

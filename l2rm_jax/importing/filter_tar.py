@@ -21,6 +21,7 @@ from l2rm_jax.data.files import (
     check_new,
     claim_work,
     file_states,
+    is_hidden,
     locked_directory,
     new_file,
     open_array,
@@ -30,7 +31,13 @@ from l2rm_jax.data.files import (
 from l2rm_jax.data.ids import read_image_ids
 from l2rm_jax.data.parquet_vectors import open_parquet
 from l2rm_jax.data.record import DATASET_FILE, read_record, read_shards_record
-from l2rm_jax.data.shards import images_of_rows, metadata_files, read_metadata
+from l2rm_jax.data.shards import (
+    images_of_rows,
+    metadata_files,
+    open_shards,
+    read_metadata,
+    rows_of,
+)
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import DataError, first_line
 from l2rm_jax.executors import LOCAL, Executor
@@ -118,7 +125,7 @@ def keep_of_archive(source: str, rows: Rows, out: str, done: str) -> dict[str, i
     if note.exists():
         return json.loads(note.read_bytes())
     members, end = _members(Path(source))
-    keys, numbers, _ = divide_samples([each.name for each in members if each.isfile()])
+    keys, numbers, _ = divide_samples([each.name for each in members if _is_of_sample(each)])
     if len(rows) and rows[-1] > len(keys):
         raise DataError(
             f"{source}: found {len(keys):,} samples, expected at least {rows[-1]:,}, as it had "
@@ -126,7 +133,7 @@ def keep_of_archive(source: str, rows: Rows, out: str, done: str) -> dict[str, i
         )
     is_kept = np.isin(np.arange(len(keys)), rows - 1)
     sample = iter(numbers)
-    stays = [not member.isfile() or is_kept[next(sample)] for member in members]
+    stays = [not _is_of_sample(member) or is_kept[next(sample)] for member in members]
     if len(rows):
         starts = [0, *(member.offset for member in members), end]  # global headers come first
         _copy_parts(Path(source), Path(out), starts, [True, *stays])
@@ -137,10 +144,14 @@ def keep_of_archive(source: str, rows: Rows, out: str, done: str) -> dict[str, i
     return counts
 
 
+def _is_of_sample(member: tarfile.TarInfo) -> bool:
+    return member.isfile() and not is_hidden(member.name)
+
+
 def count_samples(source: str) -> int:
     """Number of samples of an archive."""
     members, _ = _members(Path(source))
-    return len(divide_samples([each.name for each in members if each.isfile()])[0])
+    return len(divide_samples([each.name for each in members if _is_of_sample(each)])[0])
 
 
 def _members(source: Path) -> tuple[list[tarfile.TarInfo], int]:
@@ -180,7 +191,8 @@ def _samples_to_keep(
     kept = np.asarray(open_array(audit / KEPT))
     if of_shards:
         columns = read_metadata(metadata_files(data), with_captions=False)
-        ids, image, _ = images_of_rows(columns, len(next(iter(columns.values()))))
+        vectors = rows_of(open_shards(data, data / "vectors").images)
+        ids, image, _ = images_of_rows(columns, vectors)
         _check_audit(audit, data, kept, ids, image)
         return _of_shards(data, kept)
     if record is None:

@@ -16,9 +16,11 @@ from l2rm_jax.data.columns import further_names
 from l2rm_jax.data.files import file_states
 from l2rm_jax.data.parquet_vectors import open_parquet
 from l2rm_jax.data.record import read_shards_record
+from l2rm_jax.data.same_names import number_variants
 from l2rm_jax.data.shards import (
     CAPTION,
     DIGEST,
+    ShardRows,
     Shards,
     common_columns,
     name_column,
@@ -54,7 +56,7 @@ def plan_of_shards(request: Request, work: Path, rejected: Rejected) -> Plan:
     names = joined([text_column(part, columns.image[0]) for part in source.parts])
     names = pc.if_else(pc.equal(names, ""), None, names)  # "" names no image
     digests = _digests(source)
-    keys = names if digests is None else digests
+    keys = _keys(names, rows_of(shards.images)) if digests is None else digests
     if columns.captions:
         pairs = _pairs(source, columns, keys, names, rejected)
     else:
@@ -123,6 +125,13 @@ def _digests(source: Source) -> pa.Array | None:
             f"{DIGEST}, expected {2 * DIGEST_BYTES} hexadecimal digits"
         )
     return digests
+
+
+def _keys(names: pa.Array, vectors: ShardRows) -> pa.Array:
+    """Identify the image of each row by its name and its vector; null without a name."""
+    name = names.dictionary_encode().indices.fill_null(-1).to_numpy().astype(np.int64)
+    variant = pa.array(number_variants(name, vectors)).cast(names.type)
+    return pc.binary_join_element_wise(names, variant, pa.scalar("\n", names.type))
 
 
 def _pairs(

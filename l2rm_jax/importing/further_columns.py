@@ -13,7 +13,7 @@ from pyarrow import parquet
 from l2rm_jax.data.arrow_columns import cast_column, column_type, whole_column
 from l2rm_jax.data.shards import DIGEST
 from l2rm_jax.data.split_files import split_file
-from l2rm_jax.importing.columns import Columns
+from l2rm_jax.importing.columns import LINES, Columns
 from l2rm_jax.importing.samples import KEY
 from l2rm_jax.importing.sources import Source
 from l2rm_jax.importing.splits import SPLITS
@@ -27,13 +27,14 @@ _LIST = re.compile(r"\[.*\]|\{.*\}", re.DOTALL)
 def further_columns(source: Source, columns: Columns) -> tuple[str, ...]:
     """Name the columns to keep: text, numbers, bools and dates that are not read otherwise.
 
-    Columns of bytes, objects or lists are left out, and so are lists written as text.
+    Columns of bytes or lists are left out, and so are lists written as text.
 
     Args:
       source: the rows.
       columns: the columns read as images, captions and splits.
     """
-    read = {KEY, DIGEST, *columns.image, *columns.captions, columns.split, columns.folder}
+    captions = {*columns.captions, *(name.removesuffix(LINES) for name in columns.captions)}
+    read = {KEY, DIGEST, *columns.image, *captions, columns.split, columns.folder}
     tables = [part.table for part in source.parts]
     names = dict.fromkeys(chain(*(table.column_names for table in tables)))
     others = [name for name in names if name not in read]

@@ -14,8 +14,10 @@ from l2rm_jax.importing.column_names import (
     CAPTION_NAMES,
     IMAGE_NAMES,
     PICTURE_FIELDS,
+    SPEAKER_FIELDS,
     field_of,
     is_usual,
+    looks_like_picture,
 )
 from l2rm_jax.importing.delimited import Skipped
 from l2rm_jax.importing.text_io import as_unicode, open_text
@@ -27,6 +29,7 @@ _LISTS = (
     "rows",
     "samples",
 )  # fields with the rows
+_ANNOTATIONS = ("annotations", "completions")  # of a task of Label Studio, new and old
 
 
 def read_json(file: Path) -> tuple[str, pa.Table, Skipped]:
@@ -73,12 +76,34 @@ def _table_of(values: Iterator[Any] | Sequence[Any]) -> tuple[pa.Table, Skipped]
     skipped: Skipped = []
     for number, value in enumerate(values, 1):
         if isinstance(value, dict):
-            rows.append(value)
+            rows.append(_plain_task(value))
         elif isinstance(value, Exception):
             skipped.append((number, f"no JSON: {first_line(value, 200)}"))
         else:
             skipped.append((number, f"no JSON object: found {type(value).__name__}"))
     return text_table(rows), skipped
+
+
+def _plain_task(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Give a task of Label Studio the columns `image` and `caption`; other rows stay as they are.
+
+    Captions are the texts of all annotations but cancelled ones. A task with several pictures gets
+    no `image`, so that the user names one of the columns `data.NAME`.
+    """
+    data = row.get("data")
+    annotations = next(
+        (row[each] for each in _ANNOTATIONS if isinstance(row.get(each), list)), None
+    )
+    if not isinstance(data, dict) or annotations is None:
+        return row
+    done = [a for a in annotations if isinstance(a, dict) and not a.get("was_cancelled")]
+    results = [each for one in done for each in one.get("result") or [] if isinstance(each, dict)]
+    texts = [r.get("value") for r in results if r.get("type", "textarea") == "textarea"]
+    captions = [value.get("text") for value in texts if isinstance(value, dict)]
+    pictures = [v for v in data.values() if isinstance(v, str) and looks_like_picture(v)]
+    image = {"image": pictures[0]} if len(pictures) == 1 else {}
+    flat = [t for each in captions for t in (each if isinstance(each, list) else [each])]
+    return {**row, **image, "caption": flat}
 
 
 def _rows_of_document(document: Any, file: Path) -> Sequence[Any]:
@@ -163,16 +188,16 @@ def text_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 
 def _flat_fields(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     for name, value in row.items():
-        if isinstance(value, dict) and not _is_cell(name, value):
+        if isinstance(value, dict) and not is_cell(name, value):
             yield from _flat_fields(value, f"{prefix}{name}.")
         elif value is not None and value == value:  # NaN stands for nothing
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             yield f"{prefix}{as_unicode(name)}", as_unicode(text)
 
 
-def _is_cell(name: str, value: dict) -> bool:
-    """Whether an object stands for a caption or a picture."""
-    name = name.lower()
-    return (name in CAPTION_NAMES and field_of(value, CAPTION_FIELDS) is not None) or (
+def is_cell(name: str, value: dict) -> bool:
+    """Whether an object in a column of this name stands for a caption or a picture."""
+    name, fields = name.lower(), (*CAPTION_FIELDS, *SPEAKER_FIELDS)
+    return (name in CAPTION_NAMES and field_of(value, fields) is not None) or (
         name in IMAGE_NAMES and field_of(value, PICTURE_FIELDS) is not None
     )

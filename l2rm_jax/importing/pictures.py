@@ -5,14 +5,16 @@ import itertools
 import os
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from l2rm_jax.console import progress_bar
+from l2rm_jax.data.files import is_hidden
 from l2rm_jax.data.pictures import UnreadableError
 from l2rm_jax.errors import first_line
 from l2rm_jax.importing.caption_cells import joined, parse_list
@@ -30,6 +32,9 @@ from l2rm_jax.importing.table_pairs import Runs, row_numbers
 
 DIGEST_BYTES = 16
 _SEARCHED = 1000  # directories that are read to find a file
+_TRIED = 10  # names that are looked up to find the folder that they lose
+_ABSOLUTE = r"^(?:/|[A-Za-z]:/)"
+_LOCAL_FILES = r"^(?:https?://[^/]*)?/data/local-files/\?d="  # of Label Studio
 
 
 class Pictures(NamedTuple):
@@ -40,12 +45,24 @@ class Pictures(NamedTuple):
       names: [images] the user's name for each image.
       cells: [rows] the pictures, if a table or an archive holds them.
       row: [images] row of each image in `cells`.
+      prefix: folder that names begin with and that lacks in `base` (`moved_prefix`).
     """
 
     base: Path
     names: pa.Array
     cells: pa.ChunkedArray | None = None
     row: np.ndarray | None = None
+    prefix: str = ""
+
+    def find(self, name: str) -> Path | None:
+        """Find the file of a name, in whichever form of Unicode its disk has it."""
+        places = [name, name.removeprefix(self.prefix)] if self.prefix else [name]
+        for place in places:
+            if os.path.isfile(self.base / place):
+                return self.base / place
+            if not place.isascii() and (path := _other_form(self.base, place)):
+                return path
+        return None
 
     def read(self, image: int) -> bytes:
         """The bytes of an image's picture.
@@ -59,18 +76,27 @@ class Pictures(NamedTuple):
                 return content
         else:
             name = self.names[int(image)].as_py()
-        return _read_file(self.base, name)
+        path = None if _name_problem(name) else self.find(name)
+        if path is None:
+            raise UnreadableError(self.problem(name))
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise UnreadableError(f"no file: {first_line(error, 200)}") from None
+
+    def problem(self, name: str) -> str:
+        """Say why there is no file of a name; "" if there is one."""
+        return _name_problem(name) or ("" if self.find(name) else f"no file: {self.base / name}")
 
 
-def _read_file(base: Path, name: str) -> bytes:
-    if problem := _name_problem(name):
-        raise UnreadableError(problem)
-    try:
-        return (base / name).read_bytes()
-    except FileNotFoundError:
-        raise UnreadableError(f"no file: {base / name}") from None
-    except (OSError, ValueError) as error:
-        raise UnreadableError(f"no file: {first_line(error, 200)}") from None
+def _other_form(base: Path, name: str) -> Path | None:
+    """The file of a name whose parts are on the disk in Unicode's form NFC or NFD."""
+    for part in PurePosixPath(name).parts:
+        forms = (part, normalize("NFC", part), normalize("NFD", part))
+        base = next((base / form for form in forms if os.path.exists(base / form)), None)
+        if base is None:
+            return None
+    return base if base.is_file() else None
 
 
 def _name_problem(name: str) -> str:
@@ -87,9 +113,7 @@ def missing_files(pictures: Pictures, images: np.ndarray) -> dict[int, str]:
     numbers = np.unique(images)
     names = pictures.names.take(pa.array(numbers)).to_pylist()
     reasons = {
-        image: _name_problem(name)
-        or ("" if (pictures.base / name).is_file() else f"no file: {pictures.base / name}")
-        for image, name in zip(numbers.tolist(), names, strict=True)
+        image: pictures.problem(name) for image, name in zip(numbers.tolist(), names, strict=True)
     }
     return {image: reason for image, reason in reasons.items() if reason}
 
@@ -117,24 +141,49 @@ def likely_cause(pictures: Pictures, images: np.ndarray) -> tuple[str, str | Non
 def _find_file(name: Path, folder: Path) -> Path | None:
     """A picture file below a directory whose name is the last part of `name`, or lacks its ending.
 
-    At most `_SEARCHED` directories are read.
+    At most `_SEARCHED` directories are read, and no hidden ones.
     """
-    for path, _, files in itertools.islice(os.walk(folder), _SEARCHED):
+    for path, folders, files in itertools.islice(os.walk(folder), _SEARCHED):
+        folders[:] = [each for each in folders if not is_hidden(each)]
         for file in (name.name, *(f"{name.name}.{ending}" for ending in sorted(PICTURE_ENDINGS))):
             if file in files:
                 return Path(path, file)
     return None
 
 
-def image_keys(source: Source, columns: Columns) -> tuple[Runs, pa.ChunkedArray | None]:
+def moved_prefix(base: Path, names: pa.Array) -> str:
+    """Find the folder of another machine that absolute names share and whose files are in `base`.
+
+    All names lose the same folder, so that different ones stay different; "" if they have none.
+    """
+    absolute = names.filter(pc.match_substring_regex(names, _ABSOLUTE)).to_pylist()
+    for name in absolute[:_TRIED]:
+        parts = [] if os.path.isfile(base / name) else name.split("/")
+        for length in range(1, len(parts)):
+            prefix = "/".join(parts[:length]) + "/"
+            if os.path.isfile(base / name.removeprefix(prefix)) and all(
+                each.startswith(prefix) for each in absolute
+            ):
+                return prefix
+    return ""
+
+
+def image_keys(
+    source: Source, columns: Columns, base: Path | None = None
+) -> tuple[Runs, pa.ChunkedArray | None]:
     """Identify the image of each row by its name or the hash of its bytes.
+
+    Args:
+      source: the rows.
+      columns: which columns to read.
+      base: directory of the picture files; None if they are not read.
 
     Returns:
       The keys, null where a row has no picture; and the cells with the pictures, None if the image
       column holds names of files.
     """
     if not any(_holds_pictures(part, name) for part in source.parts for name in columns.image):
-        return _name_keys(source, columns), None
+        return _name_keys(source, columns, base), None
     cells = pa.chunked_array(
         [chunk for part in source.parts for chunk in _first_present(part, columns.image).chunks]
     )
@@ -147,7 +196,7 @@ def image_keys(source: Source, columns: Columns) -> tuple[Runs, pa.ChunkedArray 
     return Runs(pa.array(keys, pa.large_string()), np.ones(len(keys), np.int64)), cells
 
 
-def _name_keys(source: Source, columns: Columns) -> Runs:
+def _name_keys(source: Source, columns: Columns, base: Path | None) -> Runs:
     """The names of a column of text; null where it is empty."""
     keys, lengths = [], []
     for part in source.parts:
@@ -162,18 +211,36 @@ def _name_keys(source: Source, columns: Columns) -> Runs:
         if part.folder:
             folder, nothing = (pa.scalar(text, names.type) for text in (part.folder, ""))
             names = pc.binary_join_element_wise(folder, names, nothing)
-        keys.append(names)
+        keys.append(names if base is None else _names_on_disk(names, base))
     return Runs(joined(keys), np.concatenate(lengths))
 
 
 def _plain_names(names: pa.Array) -> pa.Array:
     """Names without the number of a caption; of an object or a list, the name that it holds."""
     names = pc.replace_substring_regex(names, NUMBERED_PICTURE, r"\1")
+    names = pc.replace_substring_regex(names, _LOCAL_FILES, "")
     is_value = pc.fill_null(pc.match_substring_regex(names, r"^[\[{].*[\]}]$"), False)
     if not pc.any(is_value).as_py():
         return names
     values = [picture_of(name)[1] for name in names.filter(is_value).to_pylist()]
     return pc.replace_with_mask(names, is_value, pa.array(values, names.type))
+
+
+def _names_on_disk(names: pa.Array, base: Path) -> pa.Array:
+    """Names with slashes for backslashes and in the form NFC, unless files differ in these."""
+    is_odd = pc.or_(
+        pc.match_substring(names, "\\"), pc.not_equal(names, pc.utf8_normalize(names, "NFC"))
+    ).fill_null(False)
+    if not pc.any(is_odd).as_py():
+        return names
+    values = [_name_on_disk(name, base) for name in names.filter(is_odd).to_pylist()]
+    return pc.replace_with_mask(names, is_odd, pa.array(values, names.type))
+
+
+def _name_on_disk(name: str, base: Path) -> str:
+    plain = str(PurePosixPath(normalize("NFC", name.replace("\\", "/"))))
+    has_own_file = os.path.isfile(base / name) and ("\\" in name or os.path.isfile(base / plain))
+    return name if has_own_file or name.startswith(ADDRESSES) else plain
 
 
 def _holds_pictures(part: Part, name: str) -> bool:

@@ -77,14 +77,17 @@ def read_plan(request: Request, work: Path, rejected: Rejected) -> Plan:
         raise ConfigError("--caption_vectors requires captions in --source, which has images alone")
     if columns.captions:
         columns = columns._replace(further=further_columns(source, columns))
-    keys, cells = photographs.image_keys(source, columns)
+    base = Path(request.pictures) if request.pictures else source.base
+    keys, cells = photographs.image_keys(source, columns, base if request.is_encoded else None)
     name_images = None if cells is None else partial(photographs.name_cells, source, cells)
     pairs = read_pairs(source, columns, keys, rejected, name_images)
     pictures = None
     if request.is_encoded:
         row = None if cells is None else photographs.cells_of_rows(source, pairs.first_row)
-        base = Path(request.pictures) if request.pictures else source.base
-        pictures = photographs.Pictures(base, pairs.names, cells, row)
+        prefix = "" if cells is not None else photographs.moved_prefix(base, pairs.names)
+        if prefix:
+            _log.info("names are looked up in %s without %s", base, prefix)
+        pictures = photographs.Pictures(base, pairs.names, cells, row, prefix)
     else:
         _check_rows("--image_vectors", image_vectors, len(pairs.names), "images", source)
         _check_rows("--caption_vectors", caption_vectors, pairs.caption_count, "captions", source)

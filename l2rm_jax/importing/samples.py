@@ -11,10 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 import pyarrow as pa
 
 from l2rm_jax.data.captions import MAX_CHARACTERS
+from l2rm_jax.data.files import is_hidden
 from l2rm_jax.importing.column_names import PICTURE_ENDINGS
 from l2rm_jax.importing.json_rows import text_table
 
@@ -58,37 +60,39 @@ def read_tar(file: Path) -> pa.Table:
         members = [
             Member(member.name, file, member.offset_data, member.size)
             for member in archive
-            if member.isfile()
+            if member.isfile() and not is_hidden(member.name)
         ]
     return _table(members)
 
 
-def find_samples(directory: Path) -> list[Path]:
-    """The files of a directory that has pictures with texts beside them; empty if it has none.
+def find_samples(files: Sequence[Path]) -> list[Path]:
+    """Find the pictures with texts beside them, and these texts; empty if there are none.
 
     Texts of directories without pictures, such as img2dataset's statistics, are of no sample.
+
+    Args:
+      files: the files of a directory and those below it.
     """
     kinds = PICTURE_ENDINGS | set(TEXT_ENDINGS)
-    files = [file for file in directory.rglob("*") if file.suffix[1:].lower() in kinds]
-    files = sorted(file for file in files if file.is_file())
+    files = [file for file in files if file.suffix[1:].lower() in kinds]
     endings = defaultdict(set)
     for file in files:
-        endings[file.with_suffix("")].add(file.suffix[1:].lower())
+        endings[Path(normalize("NFC", str(file.with_suffix(""))))].add(file.suffix[1:].lower())
     if not any(own & PICTURE_ENDINGS and own - PICTURE_ENDINGS for own in endings.values()):
         return []
     folders = {stem.parent for stem, own in endings.items() if own & PICTURE_ENDINGS}
-    return [file for file in files if file.parent in folders]
+    return [file for file in files if Path(normalize("NFC", str(file.parent))) in folders]
 
 
-def find_pictures(directory: Path) -> list[Path]:
-    """The picture files of a directory and those below it."""
-    files = (file for file in directory.rglob("*") if file.suffix[1:].lower() in PICTURE_ENDINGS)
-    return sorted(file for file in files if file.is_file())
+def find_pictures(files: Sequence[Path]) -> list[Path]:
+    """Find the picture files among others."""
+    return [file for file in files if file.suffix[1:].lower() in PICTURE_ENDINGS]
 
 
-def read_files(files: Sequence[Path], base: Path) -> pa.Table:
-    """The samples of files; names are those from `base` on."""
-    return _table([Member(str(f.relative_to(base)), f, 0, f.stat().st_size) for f in files])
+def read_files(files: Sequence[Path], base: Path, names: Mapping[Path, str]) -> pa.Table:
+    """The samples of files; names are those from `base` on, unless `names` gives others."""
+    names = {file: str(file.relative_to(base)) for file in files} | dict(names)
+    return _table([Member(names[file], file, 0, file.stat().st_size) for file in files])
 
 
 def _table(members: Sequence[Member]) -> pa.Table:
@@ -132,7 +136,7 @@ def divide_samples(names: Sequence[str]) -> tuple[list[str], list[int], list[str
     seen: Counter = Counter()
     numbers, endings = [], []
     for name in names:
-        key, ending = divided = divide(name)
+        key, ending = divided = divide(normalize("NFC", name))
         # A second file of the same name belongs to a second sample.
         numbers.append(samples.setdefault((key, seen[divided]), len(samples)))
         endings.append(ending)

@@ -5,6 +5,7 @@ Parquet files, once, into Arrow files in a directory of the import, and the file
 `save_to_disk`. Rows are memory-mapped: pictures that lie in a table or an archive take no memory.
 """
 
+import logging
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,11 +14,21 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from l2rm_jax.data.files import is_hidden, visible_files
 from l2rm_jax.errors import DataError, first_line, nearest_flag
 from l2rm_jax.importing.delimited import Skipped, read_table
-from l2rm_jax.importing.json_rows import read_json
-from l2rm_jax.importing.samples import find_pictures, find_samples, read_files, read_tar
+from l2rm_jax.importing.json_rows import is_cell, read_json
+from l2rm_jax.importing.samples import (
+    TEXT_ENDINGS,
+    find_pictures,
+    find_samples,
+    read_files,
+    read_tar,
+)
 from l2rm_jax.importing.splits import NONE, SPLITS, split_number
+from l2rm_jax.importing.texts_apart import pair_texts
+
+_log = logging.getLogger(__name__)
 
 _SUFFIXES = {
     ".csv": "csv",
@@ -122,6 +133,8 @@ def find_files(path: Path) -> tuple[str, list[Path]]:
     if path.is_dir():
         return _files_of_directory(path)
     files = [path] if path.is_file() else sorted(path.parent.glob(path.name))
+    if not is_hidden(path.name):
+        files = [file for file in files if not is_hidden(file.name)]
     if not files:
         hint = nearest_flag("source", path)
         raise DataError(f"{path}: no such file or directory, {_EXPECTED}", hint=hint)
@@ -139,17 +152,22 @@ def _files_of_directory(path: Path) -> tuple[str, list[Path]]:
     """
     if (path / "dataset_dict.json").exists() or (path / "state.json").exists():
         return "saved", sorted(path.rglob("*.arrow"))
-    files = sorted(file for file in path.rglob("*") if file.is_file())
+    files = visible_files(path)
     metadata = [file for file in files if file.name in _METADATA]
     if metadata:
         return "folder", metadata
-    if samples := find_samples(path):
+    if samples := find_samples(files):
         return "files", samples
+    tables = [file for file in files if file.suffix.lower() in _SUFFIXES]
+    is_apart = all(file.suffix[1:].lower() in TEXT_ENDINGS for file in tables)
+    if is_apart and (apart := pair_texts(files, path)):
+        _log.info("%s is read as %s, and likewise others", *next(iter(apart.items())))
+        return "files", [*find_pictures(files), *apart]
     for kind in ("webdataset", "parquet", "csv", "tsv", "json"):
-        own = [file for file in files if _SUFFIXES.get(file.suffix.lower()) == kind]
+        own = [file for file in tables if _SUFFIXES[file.suffix.lower()] == kind]
         if own:
             return kind, own
-    if pictures := find_pictures(path):
+    if pictures := find_pictures(files):
         return "files", pictures
     raise DataError(f"{path}: found no table in this directory, {_EXPECTED}")
 
@@ -160,7 +178,8 @@ def _read(
     if kind == "saved":
         return kind, _read_saved(path), []
     if kind == "files":
-        return kind, [Part(read_files(files, base), None)], []
+        names = {} if find_samples(files) else pair_texts(files, base)
+        return kind, [Part(read_files(files, base, names), None)], []
     parts: list[Part] = []
     skipped: Skipped = []
     kinds = []
@@ -231,4 +250,23 @@ def _stored_rows(rows: Any) -> pa.Table:
             missing = pc.equal(number, -1)  # a class that is not known
             number = pc.if_else(missing, None, number)
             table = table.set_column(at, name, pa.array(feature.names).take(number))
-    return table
+    return _flat_table(table)
+
+
+def _flat_table(table: pa.Table) -> pa.Table:
+    """A table whose structs are columns `a.b`, but for those that are a caption or a picture."""
+    columns = dict(zip(table.column_names, table.columns, strict=True))
+    while structs := [name for name, each in columns.items() if _is_divided(name, each.type)]:
+        name = structs[0]
+        fields = [field.name for field in columns[name].type]
+        parts = zip(fields, columns.pop(name).flatten(), strict=True)
+        columns |= {f"{name}.{field}": part for field, part in parts}
+    return pa.table(columns)
+
+
+def _is_divided(name: str, kind: pa.DataType) -> bool:
+    """Whether a column holds objects with columns of their own."""
+    if not pa.types.is_struct(kind):
+        return False
+    fields = {field.name: True for field in kind}
+    return "bytes" not in fields and not is_cell(name.rpartition(".")[2], fields)

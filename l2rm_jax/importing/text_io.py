@@ -1,6 +1,7 @@
 """Text files as lines, whatever their encoding and their ends of lines."""
 
 import codecs
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +12,7 @@ _MARKS = {
     codecs.BOM_UTF16_LE: "utf-16-le",
     codecs.BOM_UTF16_BE: "utf-16-be",
 }
+_SEPARATOR = r'\ufeff?"?(?i:sep)=([^\w"\r\n])(?:\1| )*"?'  # maybe with empty fields after it
 _NOT_GUESSED = ["utf_7", "utf_16", "utf_16_le", "utf_16_be", "utf_32", "utf_32_le", "utf_32_be"]
 _ESCAPED = range(0xDC80, 0xDD00)  # what `surrogateescape` makes of a byte that is not UTF-8
 
@@ -22,19 +24,23 @@ class TextFile(NamedTuple):
       path: the file.
       encoding: UTF-8, or UTF-16 if the file begins with its mark.
       newline: the end of a line.
-      mark: the bytes that the file begins with, if they mark its encoding.
+      mark: the bytes before the content, which mark the encoding or name the separator.
+      separator: the separator that a first line such as `sep=;` names, for Excel; "" without one.
     """
 
     path: Path
     encoding: str
     newline: str
     mark: bytes
+    separator: str = ""
 
     def lines(self) -> Iterator[str]:
         """The lines with their ends, without the mark; other bytes become half surrogates."""
         with self.path.open(
             encoding=self.encoding, errors=self._errors, newline=self.newline
         ) as file:
+            if self.separator:
+                next(file)
             for number, line in enumerate(file):
                 yield line if number else line.removeprefix("\ufeff")
 
@@ -57,7 +63,10 @@ def open_text(path: Path) -> TextFile:
         if sample[first::2].count(0) > len(sample) / 4:
             encoding = name
     has_only_cr = "\n" not in (text := sample.decode(encoding, "replace")) and "\r" in text
-    return TextFile(path, encoding, "\r" if has_only_cr else "\n", mark)
+    newline = "\r" if has_only_cr else "\n"
+    if found := re.match(rf"{_SEPARATOR}\r?(?:{newline}|$)", text):
+        return TextFile(path, encoding, newline, found[0].encode(encoding), found[1])
+    return TextFile(path, encoding, newline, mark)
 
 
 def as_unicode(text: str) -> str:

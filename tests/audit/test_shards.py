@@ -8,9 +8,10 @@ import pytest
 from l2rm_jax import main
 from l2rm_jax.audit.command import audit_directory
 from l2rm_jax.config import get_config
-from l2rm_jax.data import parquet_vectors
+from l2rm_jax.data import parquet_vectors, same_names
 from l2rm_jax.data.files import locked_file
 from l2rm_jax.data.layouts.shards import open_shard_pairs
+from l2rm_jax.data.same_names import number_variants
 from l2rm_jax.data.shards import ShardRows, are_shards
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.run.config_file import with_changes
@@ -160,6 +161,8 @@ def test_wrong_columns_are_named(vectors, tmp_path, change, words):
 
 def test_what_is_no_parquet_is_named(vectors, tmp_path):
     directory = write_tables(tmp_path / "data", vectors, [100])
+    (directory / "._part-0.parquet").write_bytes(b"of macOS, which is not read")
+    assert len(opened(directory).texts) == PAIRS
     (directory / "part-1.parquet").write_bytes(b"PAR1 no table")
     with pytest.raises(DataError, match=r"part-1\.parquet"):
         opened(directory)
@@ -225,22 +228,46 @@ def test_rows_that_do_not_match_or_are_not_finite_are_named(vectors, tmp_path):
     assert "row 5" in error.value.args[1]
 
 
-def test_rows_of_the_same_image_are_its_captions(vectors, tmp_path):
+@pytest.mark.parametrize("column", ["image_path", "key", "url"])
+@pytest.mark.parametrize("layout", [write_shards, write_tables])
+def test_rows_with_the_same_name_and_vector_are_one_image(vectors, tmp_path, layout, column):
+    """Names restart after 80 rows, and after 160 rows with the vectors of the first 80."""
     parquet = pytest.importorskip("pyarrow.parquet")
-    directory = write_shards(tmp_path / "data", vectors, [100])
-    for number, start, stop in ((0, 0, 100), (1, 100, PAIRS)):
-        file = directory / f"metadata/metadata_{number}.parquet"
+    images = np.array(vectors[0])
+    images[160:] = images[: PAIRS - 160] * np.float16(1.001)
+    directory = layout(tmp_path / "data", (images, vectors[1]), [100])
+    start = 0
+    for file in sorted(directory.rglob("*.parquet")):
         table = parquet.read_table(file)
-        names = [f"image {row % 80}" for row in range(start, stop)]
-        at = table.column_names.index("image_path")
-        parquet.write_table(table.set_column(at, "image_path", [names]), file)
-    inputs = opened(directory)
-    assert inputs.ids == [f"image {row}" for row in range(80)]
-    np.testing.assert_array_equal(inputs.image_of, np.arange(PAIRS) % 80)
-    rows = np.array([79, 0, 5])
-    np.testing.assert_array_equal(inputs.images[rows], vectors[0][rows])
-    assert inputs.images.shape == (80, vectors[0].shape[1])
-    assert inputs.captions.shape[0] == len(inputs.texts) == PAIRS
+        names = [f"{row % 80}.jpg" for row in range(start, start + len(table))]
+        table = table.drop_columns([n for n in ("image_path", "key") if n in table.column_names])
+        parquet.write_table(table.append_column(column, [names]), file)
+        start += len(table)
+    pairs = opened(directory)
+    rows = np.arange(PAIRS)
+    np.testing.assert_array_equal(pairs.image_of, np.where(rows < 160, rows, rows - 160))
+    assert pairs.ids == [f"{row % 80}.jpg" for row in range(160)]
+    np.testing.assert_array_equal(pairs.images[rows[:160]], images[:160])
+    assert pairs.captions.shape[0] == len(pairs.texts) == PAIRS
+
+
+def test_variants_of_names_are_those_of_a_direct_comparison(monkeypatch):
+    monkeypatch.setattr(same_names, "_BLOCK", 7)
+    random = np.random.default_rng(0)
+    name = random.integers(-1, 6, 100)
+    kinds = random.normal(size=(4, 20)).astype("f4")
+    kind = random.integers(0, 4, 100)
+    vectors = kinds[kind] * (1 + 1e-3 * random.normal(size=(100, 20)))
+    expected = []
+    for row in range(100):
+        earlier = [k for n, k in zip(name[:row], kind, strict=False) if n == name[row]]
+        order = list(dict.fromkeys([*earlier, kind[row]]))
+        expected.append(order.index(kind[row]) if name[row] >= 0 else 0)
+    np.testing.assert_array_equal(number_variants(name, vectors.astype("f2")), expected)
+    assert not number_variants(np.arange(0), vectors).size
+    monkeypatch.setattr(same_names, "_MOST", 3)
+    with pytest.raises(DataError, match="picture_digest"):
+        number_variants(name, vectors)
 
 
 def test_what_only_training_data_have_is_refused(vectors, tmp_path):

@@ -35,8 +35,24 @@ FORMS = {
     "Python's objects": repr(OBJECTS),
     "an object of lists": {"sentid": [1, 2], "raw": TWO},
     "an object of lists as text": repr({"sentid": [1, 2], "Caption": TWO}),
+    "a conversation": [
+        {"from": "human", "value": "<image>\nWhat is it?"},
+        {"from": "gpt", "value": TWO[0]},
+        {"from": "human", "value": "And?"},
+        {"from": "gpt", "value": TWO[1]},
+    ],
+    "messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "User", "content": [{"type": "image"}, {"type": "text", "text": "Say it."}]},
+        {"role": "assistant", "content": [{"type": "text", "text": TWO[0]}]},
+        {"role": "assistant", "content": TWO[1]},
+    ],
+    "turns as lists": {"from": ["user", "model", "model"], "value": ["And?", *TWO]},
+    "parts of other types": [{"type": "image", "image": "a.jpg"}, *OBJECTS],
     "bytes": [text.encode() for text in TWO],
 }
+for each in ("a conversation", "messages", "turns as lists"):
+    FORMS[f"{each} as JSON"] = json.dumps(FORMS[each])
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -104,7 +104,7 @@ def test_captions_of_a_row_share_its_values(tmp_path):
 
 
 def test_values_keep_their_type(tmp_path):
-    """Missing values turn no long number into a float; bytes, lists and objects are left out."""
+    """Missing values turn no long number into a float; bytes and lists are left out."""
     day, moment = datetime.date(2026, 1, 2), datetime.datetime(2026, 1, 2, 3, 4, 5)
     table = {
         **{"image": ["a", "b", "c"], "caption": ["one", "two", "three"]},
@@ -126,6 +126,7 @@ def test_values_keep_their_type(tmp_path):
         "count": np.array([1, 2, 3], np.int16),
         "shop": np.array([None, "x", "[x"], object),
         "kind": np.array(["u", "v", None], object),
+        "box.x": np.array([1, 1, 1]),
     }
     assert list(columns) == list(expected)
     for name, values in expected.items():

@@ -283,3 +283,85 @@ def test_other_documents_are_refused(tmp_path, text, message):
     write(tmp_path, "pairs.json", text)
     with pytest.raises(DataError, match=message):
         imported(tmp_path, "pairs.json")
+
+
+def conversations(speakers, answers):
+    """A conversation of each image, as LLaVA and Qwen write it."""
+    ask, answer = speakers
+    return [
+        {
+            "id": name[:4],
+            "image": name,
+            "conversations": [
+                turn
+                for text in own
+                for turn in (
+                    {"from": ask, "value": "<image>\nDescribe it."},
+                    {"from": answer, "value": text},
+                )
+            ],
+        }
+        for name, own in answers.items()
+    ]
+
+
+@pytest.mark.parametrize("speakers", [("human", "gpt"), ("user", "assistant")])
+@pytest.mark.parametrize("kind", ["json", "jsonl", "parquet"])
+def test_answers_of_conversations_are_captions(tmp_path, kind, speakers):
+    rows = conversations(speakers, CAPTIONS)
+    if kind == "parquet":
+        pd.DataFrame(rows).to_parquet(tmp_path / "chat.parquet")
+    else:
+        text = "".join(f"{json.dumps(row)}\n" for row in rows)
+        write(tmp_path, f"chat.{kind}", text if kind == "jsonl" else rows)
+    assert pairs_by_image(imported(tmp_path, f"chat.{kind}")) == CAPTIONS
+
+
+def task(number, name, captions, field, kind, **more):
+    """A task of Label Studio with an annotation for each caption, and a cancelled one."""
+    values = [{"text": [text]} if number % 2 else {"text": text} for text in captions]
+    done = [
+        {
+            "was_cancelled": False,
+            "result": [
+                {"value": {"choices": ["good"]}, "type": "choices"},
+                {"value": value, "type": "textarea", "from_name": "caption"},
+            ],
+        }
+        for value in values
+    ]
+    skipped = {"was_cancelled": True, "result": [{"value": {"text": ["no"]}, "type": "textarea"}]}
+    return {"id": number, kind: [*done, skipped], "data": {field: name, "note": "x", **more}}
+
+
+@pytest.mark.parametrize("field", ["image", "captioning"])
+@pytest.mark.parametrize("kind", ["annotations", "completions"])
+@pytest.mark.parametrize(
+    "place", ["/data/upload/7/", "/data/local-files/?d=", "http://a:8080/data/local-files/?d=b/"]
+)
+def test_tasks_of_label_studio(tmp_path, place, kind, field):
+    folder = tmp_path / "pictures" / ("b" if place.endswith("b/") else "")
+    folder.mkdir(parents=True)
+    tasks = []
+    for number, (name, own) in enumerate(CAPTIONS.items()):
+        (folder / name).write_bytes(encoded(picture(number)))
+        tasks.append(task(number, f"{place}{name}", own, field, kind))
+    write(tmp_path, "export.json", tasks)
+    pictures = str(tmp_path / "pictures")
+    out = imported(tmp_path, "export.json", encoder="made", pictures=pictures)
+    found = pairs_by_image(out)
+    assert {name.rpartition("/")[2]: own for name, own in found.items()} == CAPTIONS
+
+
+def test_a_picture_of_tasks_with_several_is_named_by_the_user(tmp_path):
+    tasks = [
+        task(number, name, own, "left", "annotations", right=f"r{name}")
+        for number, (name, own) in enumerate(CAPTIONS.items())
+    ]
+    tasks.append({"id": 99, "annotations": [], "data": {"left": "new.jpg"}})
+    write(tmp_path, "export.json", tasks)
+    np.save(tmp_path / "v.npy", np.eye(COUNT + 1))
+    more = {"image_vectors": str(tmp_path / "v.npy"), "max_rejected": 0.1}
+    out = imported(tmp_path, "export.json", encoder="", image_column="data.left", **more)
+    assert pairs_by_image(out) == CAPTIONS
+    assert read_directory(out)["rejected.csv"][1:] == [f"{COUNT + 1},new.jpg,no caption"]

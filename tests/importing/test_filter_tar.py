@@ -12,7 +12,13 @@ pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
 from l2rm_jax import main
 from l2rm_jax.data.ids import read_image_ids
-from l2rm_jax.data.shards import images_of_rows, metadata_files, read_metadata
+from l2rm_jax.data.shards import (
+    images_of_rows,
+    metadata_files,
+    open_shards,
+    read_metadata,
+    rows_of,
+)
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.importing import Request, filter_tar, sharded_import
 from l2rm_jax.importing.filter_tar import filter_samples
@@ -72,7 +78,9 @@ def audited(root, data, directory, suspicious):
     """Write the files of an audit with suspicious pairs, and return the numbers of these."""
     if data == "shards":
         columns = read_metadata(metadata_files(root / data))
-        ids, image, _ = images_of_rows(columns, len(columns["image_path"]))
+        ids, image, _ = images_of_rows(
+            columns, rows_of(open_shards(root / data, root / "copies").images)
+        )
         captions = columns["caption"]
     else:
         image = np.load(root / data / "train_pairs.npy")

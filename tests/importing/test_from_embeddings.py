@@ -162,8 +162,10 @@ def test_metadata_that_do_not_fit_are_an_error(imported, tmp_path, change, messa
 
 
 def test_rows_of_vectors_alone_need_names_where_some_have_them(tmp_path):
+    images = np.eye(4)[[0, 1, 0, 3]]
+
     def imported_keys(keys, name):
-        vectors = {"image_emb": list(np.eye(4)), "text_emb": list(np.eye(4)[::-1])}
+        vectors = {"image_emb": list(images), "text_emb": list(np.eye(4)[::-1])}
         (tmp_path / name).mkdir()
         pq.write_table(pa.table({"key": keys, **vectors}), tmp_path / name / "0.parquet")
         request = Request(tmp_path / f"{name}_out", str(tmp_path / name), split="1,0,0")
@@ -175,6 +177,9 @@ def test_rows_of_vectors_alone_need_names_where_some_have_them(tmp_path):
     np.testing.assert_array_equal(found["train_pairs.npy"], [0, 0, 1, 2])
     np.testing.assert_array_equal(found["train_ims.npy"], np.eye(4)[[0, 1, 3]])
     np.testing.assert_array_equal(found["train_caps.npy"], np.eye(4)[::-1][[0, 2, 1, 3]])
+    found = imported_keys(["a", "b", "b", "c"], "anew")
+    assert found["train_ids.txt"] == ["a", "b", "b (row 3)", "c"]
+    np.testing.assert_array_equal(found["train_ims.npy"], images)
     for number, missing in enumerate((None, "")):
         with pytest.raises(DataError, match="row 4"):
             imported_keys(["a", "b", "a", missing], f"unnamed{number}")

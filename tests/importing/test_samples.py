@@ -1,6 +1,7 @@
 """Archives and directories of samples: endings, dots, order, and the members that flags reach."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
-from l2rm_jax.errors import ConfigError
+from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.importing import importer
 from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.request import Request
@@ -130,3 +131,109 @@ def test_texts_that_are_long_or_broken_are_rejected(tmp_path):
         "empty caption",
         "no image",
     ]
+
+
+APART = {
+    "another folder": ("images/{}", "captions/{}"),
+    "folders below": ("set/x/images/{}", "set/x/text/en/{}"),
+    "above": ("pictures/{}", "{}"),
+    "a suffix": ("{}", "{}_caption"),
+    "a prefix and a folder": ("img/photo_{}", "txt/caption_{}"),
+    "both": ("images/{}-image", "labels/caption {}.en"),
+    "words without a boundary": ("img{}", "cap{}"),
+}
+
+
+@pytest.mark.parametrize("ending", ["txt", "caption", "json"])
+@pytest.mark.parametrize("place", APART)
+@pytest.mark.parametrize("name", ["{:04}", "{}", "dog/{}", "{}9"])
+def test_texts_apart_from_their_pictures(tmp_path, name, place, ending, caplog):
+    """Also where one picture has no text, and one text no picture."""
+    of_picture, of_text = APART[place]
+    for number in range(COUNT + 2):
+        key = name.format(number + 9)
+        image, text = (tmp_path / "set" / f"{each.format(key)}" for each in (of_picture, of_text))
+        content = f"text {number}"
+        for file in (image, text):
+            file.parent.mkdir(parents=True, exist_ok=True)
+        if number < COUNT + 1:
+            image.with_name(f"{image.name}.png").write_bytes(encoded(picture(number)))
+        if number != COUNT:
+            content = json.dumps({"caption": content}) if ending == "json" else content
+            text.with_name(f"{text.name}.{ending}").write_text(content)
+    fields = {"encoder": "pixels", "split": "1,0,0", "max_rejected": 0.2}
+    with caplog.at_level("INFO", "l2rm_jax"):
+        import_data(Request(tmp_path / "out", str(tmp_path / "set"), **fields))
+    keys = [name.format(number + 9) for number in range(COUNT)]
+    expected = {f"{of_picture.format(key)}.png": [f"text {n}"] for n, key in enumerate(keys)}
+    assert pairs_by_image(tmp_path / "out") == expected
+    assert len(read_directory(tmp_path / "out")["rejected.csv"]) == 2
+    assert "1 texts have no picture" in caplog.text
+
+
+def test_texts_whose_names_do_not_agree_are_counted(tmp_path):
+    for number, content in enumerate(PICTURES):
+        (tmp_path / f"{number}.jpg").write_bytes(content)
+        (tmp_path / f"{'abcdefgh'[number]}.txt").write_text("a dog")
+    with pytest.raises(DataError, match="8 pictures and 8 texts"):
+        import_data(Request(tmp_path / "out", str(tmp_path), encoder="pixels"))
+
+
+def test_tables_beside_pictures_are_no_texts_of_theirs(tmp_path):
+    """As of Flickr30k, with lists of splits."""
+    for number, content in enumerate(PICTURES):
+        (tmp_path / f"{number}.jpg").write_bytes(content)
+    for at, split in enumerate(("train", "val", "test")):
+        rows = [f"{n}.jpg\ttext {n}" for n in range(COUNT) if n % 3 == at]
+        (tmp_path / f"{split}.txt").write_text("\n".join(["image\tcaption", *rows]))
+    import_data(Request(tmp_path / "out", str(tmp_path), encoder="pixels"))
+    assert pairs_by_image(tmp_path / "out") == {f"{n}.jpg": [f"text {n}"] for n in range(COUNT)}
+
+
+def several(number: int, count: int) -> list[str]:
+    return [f"text {number} seen {time}" for time in range(count)]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", " \n", "\n\n"])
+@pytest.mark.parametrize("ending", ["txt", "caption"])
+@pytest.mark.parametrize("kind", ["tar", "files"])
+def test_texts_of_several_lines_are_captions_each(tmp_path, kind, ending, end, caplog):
+    """Any number of lines; paragraphs with blank lines between them are one caption."""
+    counts = [2 + number % 4 for number in range(COUNT)]
+    files = samples(str, "png", ending)
+    for number, count in enumerate(counts):
+        files[f"{number}.{ending}"] = end.join([*several(number, count), ""]).encode()
+    texts = {f"{n}.png": several(n, count) for n, count in enumerate(counts)}
+    whole = {name: [" ".join(own)] for name, own in texts.items()}
+
+    def found(**fields):
+        if kind == "tar":
+            return imported(tmp_path, files, **fields)
+        (tmp_path / "files").mkdir(exist_ok=True)
+        for name, content in files.items():
+            (tmp_path / "files" / name).write_bytes(content)
+        fields = {"encoder": "pixels", "split": "1,0,0"} | fields
+        out = fields.pop("out", tmp_path / "out")
+        import_data(Request(out, str(tmp_path / "files"), **fields))
+        return pairs_by_image(out)
+
+    with caplog.at_level("INFO", "l2rm_jax"):
+        assert found() == (whole if end == "\n\n" else texts)
+    assert ("several lines" in caplog.text) == (end != "\n\n")
+    shutil.rmtree(tmp_path / "out")
+    assert found(caption_columns=(ending,)) == whole
+
+
+def test_few_texts_of_several_lines_stay_whole_unless_asked(tmp_path, caplog):
+    files = samples(str, "jpg", "txt")
+    files["3.txt"] = b"a dog\na cat\n"
+    files["6.txt"] = b" \n \n"
+    files["4.txt"] = b"A dog that\nruns, and\nbarks."
+    with caplog.at_level("WARNING", "l2rm_jax"):
+        assert imported(tmp_path, files, max_rejected=0.2)["3.jpg"] == ["a dog a cat"]
+    assert "1 of 7 texts" in caplog.text and "--caption_column=txt.lines" in caplog.text
+    shutil.rmtree(tmp_path / "out")
+    pairs = imported(tmp_path, files, caption_columns=("txt.lines",), max_rejected=0.2)
+    assert read_directory(tmp_path / "out")["rejected.csv"][1:] == ["7,6.jpg,empty caption"]
+    assert pairs["3.jpg"] == ["a dog", "a cat"] and pairs["5.jpg"] == ["text 5"]
+    assert pairs["4.jpg"] == ["A dog that runs, and barks."]

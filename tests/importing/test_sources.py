@@ -18,6 +18,7 @@ from l2rm_jax.importing.splits import split_number  # noqa: E402
 from tests.importing.made import (  # noqa: E402
     PixelEncoder,
     captions_of,
+    encoded,
     pairs_by_image,
     picture,
     read_directory,
@@ -328,3 +329,66 @@ def test_classes_become_their_names(root, kind):
     assert pairs == {name: [classes.names[n % 2]] for n, name in enumerate(NAMES)}
     pairs = pairs_by_image(imported(root, source, "b", max_rejected=0.5, **fields))
     assert pairs == {name: [classes.names[n % 4]] for n, name in enumerate(NAMES) if n % 4 < 2}
+
+
+HIDDEN = [".ipynb_checkpoints/{}", "__MACOSX/._{}", "._{}", "part/@eaDir/{}", ".git/a/{}"]
+
+
+@pytest.mark.parametrize("hidden", HIDDEN)
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "samples", "tar", "metadata", "pattern"])
+def test_hidden_files_are_not_read(root, kind, hidden):
+    """Programs keep older captions in them; the source itself may lie in a hidden one."""
+    directory = root / ".mine" / "source"
+    name = {"csv": "pairs.csv", "jsonl": "a.jsonl", "metadata": "metadata.csv"}.get(kind, "b.csv")
+    for place, word in (("{}", "new"), (hidden, "older")):
+        names = [place.format(f"{number:03}.png") for number in range(len(NAMES))]
+        texts = [f"{word} {number}" for number in range(len(NAMES))]
+        table = directory / place.format(name)
+        table.parent.mkdir(parents=True, exist_ok=True)
+        if kind in ("samples", "tar"):
+            for number, (own, text) in enumerate(zip(names, texts, strict=True)):
+                (directory / own).write_bytes(encoded(picture(number)))
+                (directory / own).with_suffix(".txt").write_text(text)
+        elif kind == "jsonl":
+            rows = zip(NAMES, texts, strict=True)
+            write_jsonl(table, [{"image": own, "text": text} for own, text in rows])
+        else:
+            write_csv(table, zip(NAMES, texts, strict=True))
+    source, pictures = directory, str(root)
+    if kind == "tar":
+        files = {str(f.relative_to(directory)): f for f in directory.rglob("*.*") if f.is_file()}
+        source = write_tar(root / "a.tar", {name: f.read_bytes() for name, f in files.items()})
+    if kind == "pattern":
+        source = directory / "*.csv"
+    found = pairs_by_image(imported(root, source, pictures=pictures, split="1,0,0"))
+    captions = sorted(caption for own in found.values() for caption in own)
+    assert captions == sorted(f"new {number}" for number in range(len(NAMES)))
+
+
+@pytest.mark.parametrize("flag", [False, True])
+@pytest.mark.parametrize("place", ["json.caption", "info.deep.text", "meta.Caption"])
+@pytest.mark.parametrize("kind", ["parquet", "saved", "jsonl"])
+def test_fields_of_objects_are_columns(root, kind, place, flag):
+    """A picture stays one cell, with its bytes; a row without the object has no caption."""
+    first, *inner, last = place.split(".")
+    rows = []
+    for number, name in enumerate(NAMES):
+        value = {last: f"text {number}", "width": number}
+        for field in reversed(inner):
+            value = {field: value}
+        cell = {"bytes": encoded(picture(number)), "path": name} if kind != "jsonl" else name
+        rows.append({first: value, "jpg" if place[0] == "j" else "image": cell})
+    rows[-1][first] = None
+    source = root / f"nested.{kind}"
+    if kind == "jsonl":
+        write_jsonl(source, rows)
+    elif kind == "parquet":
+        datasets.Dataset.from_list(rows).to_parquet(source)
+    else:
+        datasets.Dataset.from_list(rows).save_to_disk(source)
+    named = {"caption_columns": (place,)} if flag else {}
+    out = imported(root, source, split="1,0,0", max_rejected=0.1, **named)
+    texts = {name: [f"text {number}"] for number, name in enumerate(NAMES[:-1])}
+    assert pairs_by_image(out) == texts
+    widths = read_directory(out)["train_columns.parquet"]
+    assert [list(map(int, each)) for each in widths.values()] == [list(range(len(NAMES) - 1))]

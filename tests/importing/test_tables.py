@@ -141,6 +141,26 @@ def test_ends_of_lines_and_encodings(tmp_path, end, encoding):
     assert rows_of(write(tmp_path / "a.csv", lines, end, encoding)) == rows
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
+@pytest.mark.parametrize(
+    "first", ["sep=;", "SEP=;;", '"sep=;"', "sep=,", "sep=\t", "sep=|", "sep=^"]
+)
+@pytest.mark.parametrize("has_quote", [False, True])
+def test_a_line_that_names_the_separator_is_no_row(tmp_path, first, encoding, end, has_quote):
+    separator = first.strip('"')[4]
+    quoted = f'"the cup {separator} so"' if has_quote else "the plain cup"
+    for name, header in (("a.csv", [separator.join(["image", "caption"])]), ("b.csv", [])):
+        lines = [first, *header, *(f"{name}{separator}{quoted}" for name in NAMES)]
+        path = write(tmp_path / name, lines, end, encoding)
+        assert rows_of(path) == [(name, quoted.strip('"')) for name in NAMES]
+        dialect = find_dialect(path, "csv", ())
+        kept = dialect.text.mark + b"".join(
+            dialect.text.encode(record) for record, _ in dialect.records()
+        )
+        assert kept == path.read_bytes()
+
+
 @pytest.mark.parametrize(
     ("encoding", "text", "names"),
     [

@@ -1,8 +1,8 @@
 """The layout of clip-retrieval: vectors in numbered shards, `.npy` or Parquet.
 
-The pairs do not depend on the split into shards, nor on the file format. Rows that name the same
-image, or whose metadata have the same picture hash, are captions of one image, which is
-represented by the vector of the first row.
+The pairs do not depend on the split into shards, nor on the file format. Rows whose metadata have
+the same picture hash are captions of one image; without hashes, rows with the same name and the
+same vector. The image is represented by the vector of the first row.
 """
 
 import hashlib
@@ -57,12 +57,12 @@ def _open(directory: str | Path, shards: Shards) -> Pairs:
         for shard in side:
             problems.attempt(_hash_shard, digest, shard)
     problems.raise_all()
-    columns, count = read_metadata(shards.metadata), rows_of(shards.images).shape[0]
+    columns, images = read_metadata(shards.metadata), rows_of(shards.images)
     texts = columns.get(CAPTION) and [text or "" for text in columns[CAPTION]]
-    ids, image_of, first = images_of_rows(columns, count)
+    ids, image_of, first = images_of_rows(columns, images)
     hash_names(digest, image_of, texts, ids, None)
     return Pairs(
-        rows_of(shards.images, first if len(first) < count else None),
+        rows_of(shards.images, first if len(first) < len(images) else None),
         rows_of(shards.captions),
         image_of,
         texts,
