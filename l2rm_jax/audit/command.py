@@ -234,7 +234,7 @@ def _read(
     else:
         found = problems.attempt(read_training_pairs, valid, workdir=workdir)
     if settings.review and found is not None:
-        problems.attempt(read_decisions, settings.review, len(found[0]))
+        problems.attempt(read_decisions, settings.review, len(found[0]), found[0].fingerprint)
     if settings.by and found is not None:
         problems.attempt(check_column, found[0], settings.by)
     if len(problems.messages) > 1:

@@ -102,6 +102,7 @@ def _write_page(
         title=f"{pairs.name}: {len(pairs):,} pairs, {len(ids):,} images; "
         f"seed {audit.settings.seed}",
         key=pairs.digest or pairs.fingerprint,
+        pairs=judgement.made.fingerprint,
         verdict=[*audit.verdict(), *warnings],
         details=report.tables(audit),
         judgement=judgement,
