@@ -68,17 +68,17 @@ def kept_pairs(
 def result_fields(
     config: Any, matched: Bool[np.ndarray, " pairs"], kept: Int[np.ndarray, " kept"]
 ) -> dict[str, object]:
-    """Fields of a results row that describe the filter: name, share kept, mismatch rate left."""
+    """Fields of a results row that describe the filter: name, share kept, mismatch rate left.
+
+    The rate is left out where no pair is known to be mismatched.
+    """
     name = config.filter
     if config.filter_value:
         name = f"{name} {config.filter_value:g}"
     if config.filter_scores:
         name = f"{name} of {Path(config.filter_scores).name}"
-    return {
-        "filter": name,
-        "filter_kept": len(kept) / len(matched),
-        "filter_true_rate": float(1 - matched[kept].mean()),
-    }
+    known = {} if matched.all() else {"filter_true_rate": float(1 - matched[kept].mean())}
+    return {"filter": name, "filter_kept": len(kept) / len(matched), **known}
 
 
 def check_settings(config: Any) -> None:
