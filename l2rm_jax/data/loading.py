@@ -297,7 +297,7 @@ def _check_pictures(stored: Pairs, bases: Bases, path: str) -> None:
 
 
 def _warn_of_order(config: Any, pairs: int, workdir: Path | None) -> None:
-    """Warn if scores may be in the order of a table; a run's own file has that of the pairs."""
+    """Warn if scores may be in the order of a table, unless the run wrote them itself."""
     path = config.filter_scores
     if not path or Path(path).parent == workdir:
         return

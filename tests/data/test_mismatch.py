@@ -109,7 +109,7 @@ def test_seed_decides_and_rate_zero_is_identity(protocol):
 def test_row_says_what_results_need():
     asked = {"protocol": "image", "mismatch_source": "generated"}
     row = mismatch.generate("image", 0.0, 1, OWN, IMAGES).row()
-    assert row == {**asked, "rate_asked": 0.0}  # what is true of the user's pairs is unknown
+    assert row == {**asked, "rate_asked": 0.0}  # nothing is known about the user's pairs
     made = mismatch.generate("image", 0.5, 1, OWN, IMAGES)
     known = {"true_rate": made.true_rate, "kept_share": made.kept_share}
     assert made.row() == {**asked, "rate_asked": 0.5, **known} and 0 < made.true_rate < 1

@@ -34,7 +34,7 @@ def config_of(directory: Path):
 
 
 def keep(directory: Path, workdir: Path) -> str | None:
-    """Do what a run does before its first step; return what `check_workdir` says."""
+    """Check and write the files of a starting run; return the line of `check_workdir`."""
     config = config_of(directory)
     note = check_workdir(workdir, config)
     keep_hashes(config, load_data(config.data, config.mismatch, workdir=None), workdir)
