@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -10,6 +11,7 @@ from l2rm_jax import audit, main
 from l2rm_jax.audit.review import HEADER, draw_review
 from l2rm_jax.cli.parse import parse
 from l2rm_jax.data.loading import load_data
+from l2rm_jax.data.split_files import split_file
 from l2rm_jax.judging import read_judgement
 from l2rm_jax.run.inputs import check_settings
 from tests.test_pages import blocks, commands
@@ -35,6 +37,8 @@ def place(tmp_path, monkeypatch) -> Path:
     for split in ("train", "dev", "test"):
         np.save(mine / f"{split}_ims.npy", images)
         np.save(mine / f"{split}_caps.npy", captions.astype(np.float32))
+    sources = pa.table({"source": np.where(image_of % 3, "shop a", "shop b")})
+    pq.write_table(sources, split_file(mine, "train", "columns"))
     np.save("images.npy", images)
     np.save("captions.npy", captions)
     np.save("image_of.npy", image_of)
@@ -76,7 +80,7 @@ def test_the_commands_of_the_page(place):
         audited.append(out.name)
         if out.name == "audit":
             decide(out)
-    assert audited == ["audit", "reviewed", "ci"]
+    assert set(audited) == {"audit", "reviewed", "by_source", "ci"}
     assert np.load("reviewed/scores.npy").shape == (IMAGES * EACH,)
 
 
