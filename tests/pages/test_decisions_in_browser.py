@@ -143,7 +143,9 @@ def test_the_review_hides_what_the_audit_says_until_decided(page, few):
     page.keyboard.type("n")
     assert selected(page) == second
     line = {"row": str(row), "decision": "wrong", "caption": "", "door": "review"}
-    assert decisions(page) == [line | {"weight": repr(float(few.review_weight[0]))}]
+    assert decisions(page) == [
+        line | {"weight": repr(float(few.review_weight[0])), "pairs": few.pairs}
+    ]
     page.keyboard.type("k")
     assert f"suspicion {few.judgement.posterior[row]:.0%}" in text(page, ".facts")
     click(page, "#list-door")
