@@ -215,7 +215,8 @@ def _report(
         yield from _describe(split, features, report, data.vocabulary, data_config)
     for left, right in itertools.combinations(described, 2):
         yield from _shared_items(left, right)
-    yield f"mismatch: {data.mismatch}"
+    if data.mismatch.sentences():
+        yield f"mismatch: {data.mismatch}"
 
 
 def _describe(

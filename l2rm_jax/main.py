@@ -13,7 +13,7 @@ if __name__ == "__main__":
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import jax
@@ -177,9 +177,19 @@ def _audit(command: Command) -> None:
         found = audit.audit_run(workdir, out, command.changes, place)
     else:
         found = audit.audit_directory(command.config, out, place)
-    print(audit.describe_audit(found, out) if found else audit.describe_share(place.share, out))
+    flags = [*_flags_of_pairs(command)]
+    print(
+        audit.describe_audit(found, out, flags) if found else audit.describe_share(place.share, out)
+    )
     if found and (status := audit.exit_status(found)):
         sys.exit(status)
+
+
+def _flags_of_pairs(command: Command) -> Iterator[str]:
+    """Yield the flags that name the pairs and their config, as they were given."""
+    for name, value in command.given:
+        if name not in ("out", *(flag.name for flag in SHARED_PLACE)):
+            yield f"--{name}" if value is None else f"--{name}={value}"
 
 
 def _embed(command: Command) -> None:

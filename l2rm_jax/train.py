@@ -18,6 +18,7 @@ from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import CheckpointError, DivergedError, StoppedError
 from l2rm_jax.evaluation.recall import recall_table
 from l2rm_jax.run.config_file import check_workdir
+from l2rm_jax.run.data_hashes import keep_hashes
 from l2rm_jax.run.detector import open_detector
 from l2rm_jax.run.fold_runs import judged_epoch
 from l2rm_jax.run.health import chance_rsum, require_finite
@@ -83,6 +84,7 @@ def train(
     check_values(data.dev, data.test)  # a run of days must not fail at its end
     replicas = replicas or Replicas()
     replicas.check_batch(config.train.batch_size)
+    keep_hashes(config, data, workdir)
     data = with_judged_vectors(config, data, workdir)
     runs = {"workdir": workdir, "replicas": replicas, "train": train}
     detector = partial(open_detector, config, **runs)

@@ -238,7 +238,7 @@ def test_data_smaller_than_a_batch_of_either_kind(tmp_path):
     results = train(config, workdir, one_device())
     assert results["test"]["custom"]["t2i_r5"] == 100.0
     [epoch] = [record for record in records(workdir) if record["kind"] == "epoch"]
-    assert epoch["matched"] + epoch["mismatched"] == 13 and epoch["true_rate"] == 0.0
+    assert epoch["matched"] + epoch["mismatched"] == 13 and "true_rate" not in epoch
     assert epoch["moved_mass"] == pytest.approx(0.1, rel=1e-4)
     warned = [record for record in records(workdir) if record["kind"] == "warning"]
     assert {"few_matched", "few_mismatched"} <= {record["sign"] for record in warned}

@@ -16,6 +16,7 @@ from l2rm_jax.data.record import read_record
 from l2rm_jax.importing.csv_rows import find_dialect
 from l2rm_jax.importing.splits import rows_of_splits
 from l2rm_jax.importing.text_io import open_text
+from l2rm_jax.importing.writing import hash_file
 
 
 def write_kept_table(
@@ -44,7 +45,7 @@ def write_kept_table(
     path = Path(source["path"])
     if len(rows["train"]) != len(kept):
         return "no kept table: only part of the training pairs was judged"
-    if not path.is_file() or path.stat().st_size != source["bytes"]:
+    if not path.is_file() or [hash_file(path)] != source["hashes"]:
         return f"no kept table: {path} is missing, or has changed since the import"
     train = rows.pop("train")
     stays = np.unique(np.concatenate([train[kept], *rows.values()]))

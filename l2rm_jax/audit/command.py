@@ -2,7 +2,8 @@
 
 import hashlib
 import logging
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -46,9 +47,10 @@ from l2rm_jax.run.detector import open_detector
 from l2rm_jax.run.fold_runs import check_detector, fold_config, is_trained
 from l2rm_jax.run.initialise import read_trained_config
 from l2rm_jax.run.inputs import check_settings, check_test_size, check_train_size, load_run_data
-from l2rm_jax.run.judgement import last_judgement
+from l2rm_jax.run.judgement import given_judgement, last_judgement
 from l2rm_jax.run.load_trained import find_checkpoint
 from l2rm_jax.run.pretrained import with_own_weights
+from l2rm_jax.run.sampling import EVEN, REMATCHED
 from l2rm_jax.run.validate_config import check_fields, with_valid_fields
 from l2rm_jax.train import train as train_model
 from l2rm_jax.version import __version__
@@ -57,6 +59,7 @@ _log = logging.getLogger(__name__)
 
 TOO_MANY, CANNOT_TELL = 3, 4  # exit statuses
 _HERE = Place()
+_OF_AUDIT = ("--by", "--config.audit.")  # flags that training does not read
 _NO_LIMIT = 1.0  # of `max_share`
 _ALL_PAIRS = {  # for the runs that judge: no pair is filtered or drawn
     "split.by": "loss",
@@ -108,12 +111,20 @@ def audit_run(
       L2RMError: as `audit_directory`.
     """
     config = with_own_weights(read_trained_config(workdir, changes, "audit"), workdir)
+    if "judgement.path" not in changes:  # the run has its own copy
+        config = with_changes(config, {"judgement.path": ""})
     find_checkpoint(workdir)  # fail early if there is none
     return _audit(config, workdir, Path(out), place)
 
 
-def describe_audit(audit: Audit, out: str | Path) -> str:
-    """Return the verdict, the paths of the results, and the command to train on the kept pairs."""
+def describe_audit(audit: Audit, out: str | Path, flags: Sequence[str] | None = None) -> str:
+    """Return the verdict, the paths of the results, and the commands that use them.
+
+    Args:
+      audit: the audit.
+      out: its directory.
+      flags: flags of the command that name the pairs and their config; None without a command.
+    """
     judgement, out = audit.judgement, Path(out)
     reviewed = audit.reviewed()
     lines = audit.verdict()
@@ -125,12 +136,46 @@ def describe_audit(audit: Audit, out: str | Path) -> str:
         if by := audit.settings.by:
             lines += rate_lines(by, audit.by(by))
     lines += [f"the report:       {out}/report.md", f"look and decide:  {out}/{GALLERY}"]
-    if not judgement.unreliable_reason and _can_train(audit, judgement.posterior <= SUSPICIOUS):
-        lines.append(
-            "train on the rest: --config.data.filter=judgement "
-            f"--config.data.filter_value={1 - SUSPICIOUS} --config.judgement.path={out}"
-        )
+    if flags is not None and audit.decisions is None:
+        own = {"judgement.path": out, "audit.review": "decisions.csv"}
+        words = ["audit", *flags, f"--out={out}-reviewed"]
+        lines.append(f"with decisions:   {_command(words, own)}")
+    kept = audit.decided.posterior <= SUSPICIOUS
+    if not judgement.unreliable_reason and _can_train(audit, kept):
+        lines.append(f"train on the rest: {_training_command(audit.config, out, flags)}")
     return "\n".join(lines)
+
+
+def _training_command(config: ConfigDict, out: Path, flags: Sequence[str] | None) -> str:
+    """Return the command that trains on the kept pairs; only fields where the others are unknown.
+
+    They are where a run was audited, whose config no flag names.
+    """
+    fields = _training_fields(config, out)
+    if flags is None or any(word.startswith("--workdir=") for word in flags):
+        return f"the same data and config, with {_command((), fields)}"
+    words = [word for word in flags if not word.startswith(_OF_AUDIT)]
+    return _command([*words, f"--workdir=runs/{out.name}"], fields)
+
+
+def _training_fields(config: ConfigDict, out: str | Path) -> dict[str, Any]:
+    """Return the fields of a run on the pairs that an audit in `out` keeps."""
+    fields = {
+        "data.filter": "judgement",
+        "data.filter_value": 1 - SUSPICIOUS,
+        "judgement.path": out,
+    }
+    if config.train.draw == REMATCHED:  # the pairs that it rematches are dropped
+        fields["train.draw"] = EVEN
+    return fields
+
+
+def _command(words: Sequence[str], fields: Mapping[str, Any]) -> str:
+    """Return a shell command of `l2rm` that sets these fields; only the fields without words."""
+    flags = {f"--config.{name}": value for name, value in fields.items()}
+    kept = [word for word in words if word.partition("=")[0] not in flags]
+    program = ["l2rm"] if words else []
+    return shlex.join([*program, *kept, *(f"{name}={value}" for name, value in flags.items())])
 
 
 def describe_share(share: Share, out: str | Path) -> str:
@@ -144,7 +189,8 @@ def _can_train(audit: Audit, kept: Bool[np.ndarray, " pairs"]) -> bool:
     if kept.all() or not kept.any() or config is None:
         return False
     try:
-        method = make_method(make_model(config, vocabulary_size=1), config)
+        own = {**_training_fields(config, ""), "judgement.path": "audit"}
+        method = check_settings(with_changes(config, own))
         check_train_size(config, train.take(np.flatnonzero(kept)), method)
         _, dev, test = split_names(config.data)
         in_pixels = isinstance(train.images, Pixels)
@@ -169,8 +215,9 @@ def _audit(config: ConfigDict, workdir: str | Path | None, out: Path, place: Pla
     settings, work = Settings(**config.audit, seed=config.seed), Work(out, place.share)
     with work.locked():
         pairs, train, words = _read(config, workdir, settings, place, work)
+        given = _given(config, pairs)
         work.claim(_identity(pairs, train, config, place))
-        judgement = _of_run(pairs, workdir) or _judge(config, pairs, train, work, place)
+        judgement = given or _of_run(pairs, workdir) or _judge(config, pairs, train, work, place)
         if not work.is_mine_to_finish():
             return None
         work.clear()
@@ -184,6 +231,12 @@ def _audit(config: ConfigDict, workdir: str | Path | None, out: Path, place: Pla
         write_files(audit, work.partial)
         work.finish()
     return audit
+
+
+def _given(config: ConfigDict, pairs: Pairs) -> Judgement | None:
+    """Return the judgement of `judgement.path`; with a review, before any decisions."""
+    path = config.judgement.path
+    return given_judgement(path, pairs, is_decided=not config.audit.review) if path else None
 
 
 def _of_run(pairs: Pairs, workdir: str | Path | None) -> Judgement | None:
@@ -234,7 +287,7 @@ def _read(
     else:
         found = problems.attempt(read_training_pairs, valid, workdir=workdir)
     if settings.review and found is not None:
-        problems.attempt(read_decisions, settings.review, len(found[0]))
+        problems.attempt(read_decisions, settings.review, len(found[0]), found[0].fingerprint)
     if settings.by and found is not None:
         problems.attempt(check_column, found[0], settings.by)
     if len(problems.messages) > 1:

@@ -44,7 +44,8 @@ def write_files(audit: Audit, directory: Path) -> None:
     reviewed = audit.reviewed()
     table = FILES[not importlib.util.find_spec("pyarrow")]
     write_table(directory / table, pair_columns(audit))
-    write_judgement(directory / JUDGEMENT_FILE, decided)
+    before = None if decisions is None else audit.judgement
+    write_judgement(directory / JUDGEMENT_FILE, decided, before)
     kept = np.zeros(len(audit), bool)
     kept[audit.kept()] = True
     replace_array(directory / "kept.npy", audit.kept())
@@ -102,6 +103,7 @@ def _write_page(
         title=f"{pairs.name}: {len(pairs):,} pairs, {len(ids):,} images; "
         f"seed {audit.settings.seed}",
         key=pairs.digest or pairs.fingerprint,
+        pairs=judgement.made.fingerprint,
         verdict=[*audit.verdict(), *warnings],
         details=report.tables(audit),
         judgement=judgement,

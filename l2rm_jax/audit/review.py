@@ -5,7 +5,9 @@ strata of their posterior with known probabilities, so the weighted share of wro
 unbiased estimate of the share of mismatched pairs, including near mismatches.
 """
 
-import csv
+import re
+from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,12 +15,15 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.stats import norm
 
+from l2rm_jax.data.pairs import same_pairs
 from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.importing.csv_rows import find_dialect
 
 SIZE = 100  # pairs of a review
 FITS, WRONG, UNSURE = DECISIONS = ("fits", "wrong", "unsure")
 LIST, REVIEW = DOORS = ("list", "review")  # view in which a pair was decided
 HEADER = ("row", "decision", "caption", "door", "weight")
+PAIRS = "pairs"  # a further column: fingerprint of the pairs
 _EDGES = (0.05, 0.5, 0.95)  # of the strata
 _Z = norm.ppf(0.95)  # of a 90% interval
 
@@ -100,38 +105,49 @@ def _allocate(sizes: np.ndarray, shares: np.ndarray, total: int) -> Int[np.ndarr
     return counts
 
 
-def read_decisions(path: str | Path, pairs: int) -> Decisions:
-    """Read the decisions that the page of an audit saves: CSV with the columns of `HEADER`.
+def read_decisions(path: str | Path, pairs: int, fingerprint: str = "") -> Decisions:
+    """Read the decisions that the page of an audit saves, also after another program saved them.
+
+    It is a table with the columns of `HEADER`, in any order and with any separator. Other columns
+    are left out. Whole numbers may be written as `412.0`, and numbers with a decimal comma.
 
     Args:
       path: the file.
       pairs: number of pairs of the audit.
+      fingerprint: of these pairs (`Pairs.fingerprint`), with which the column `pairs` of the file
+        is compared; "" compares nothing, as does a file without the column.
 
     Raises:
       ConfigError: the file does not exist.
-      DataError: it is not such a table; names each line that is wrong.
+      DataError: it is not such a table, or of other pairs; names each line that is wrong.
     """
     path = Path(path)
-    try:
-        lines = list(csv.reader(path.read_text("utf-8-sig").splitlines()))
-    except FileNotFoundError:
-        raise ConfigError(f"config.audit.review: {path}: no such file") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path}: not a table in UTF-8 ({error})") from error
-    if not lines or tuple(lines[0]) != HEADER:
-        found = ",".join(lines[0]) if lines else "an empty file"
-        raise DataError(f"{path}:1: found {found}, expected {','.join(HEADER)}")
-    problems, decided, lines_of = [], [], {}
-    for number, cells in enumerate(lines[1:], 2):
-        if not cells:
+    if not path.is_file():
+        raise ConfigError(f"config.audit.review: {path}: no such file")
+    dialect = find_dialect(path, "csv", [*HEADER, PAIRS])
+    names = [name.strip().lower() for name in dialect.names]
+    if not set(HEADER) <= set(names):
+        found = ",".join(dialect.names) or "an empty file"
+        raise DataError(f"{path}:1: found {found}, expected the columns {','.join(HEADER)}")
+    problems, decided, lines_of, number = [], [], {}, 1
+    for text, fields in dialect.records():
+        line, number = number, number + max(1, len(text.splitlines()))
+        if line == 1:
             continue
-        wrong = _problem(cells, pairs)
-        if not wrong and (first := lines_of.setdefault(int(cells[0]), number)) != number:
-            wrong = f"found row {cells[0]} again, expected each row once; first in line {first}"
+        cells = dict(zip_longest(names, map(str.strip, fields), fillvalue=""))
+        row, decision, caption, door, weight = (cells[name] for name in HEADER)
+        entry = _whole(row), decision, _whole(caption), door, _decimal(weight)
+        wrong = _problem(entry, pairs)
+        if not wrong and (first := lines_of.setdefault(entry[0], line)) != line:
+            wrong = f"found row {entry[0]} again, expected each row once; first in line {first}"
+        if not wrong and not same_pairs(cells.get(PAIRS, ""), fingerprint):
+            wrong = (
+                f"found a decision on the pairs {cells[PAIRS]}, expected the pairs {fingerprint}"
+            )
         if wrong:
-            problems.append(f"{path}:{number}: {wrong}")
+            problems.append(f"{path}:{line}: {wrong}")
         else:
-            decided.append(cells)
+            decided.append(entry)
     if problems:
         raise DataError(*problems)
     columns = list(zip(*decided, strict=True)) or [()] * len(HEADER)
@@ -142,6 +158,16 @@ def read_decisions(path: str | Path, pairs: int) -> Decisions:
         np.array([cell == REVIEW for cell in columns[3]], bool),
         np.array([cell or 0 for cell in columns[4]], float),
     )
+
+
+def _whole(cell: str) -> str:
+    """Return a whole number without the fraction of zeros that other programs append."""
+    return re.sub(r"(?<=\d)[.,]0+$", "", cell)
+
+
+def _decimal(cell: str) -> str:
+    """Return a number with a decimal point."""
+    return cell.replace(",", ".") if cell.count(",") == 1 and "." not in cell else cell
 
 
 def check_sample(
@@ -165,10 +191,8 @@ def check_sample(
         raise DataError(*wrong)
 
 
-def _problem(cells: list[str], pairs: int) -> str | None:
-    """Return the problem with a line of decisions; None if it is valid."""
-    if len(cells) != len(HEADER):
-        return f"found {len(cells)} cells, expected {len(HEADER)}"
+def _problem(cells: Sequence[str], pairs: int) -> str | None:
+    """Return the problem with the cells of `HEADER`; None if they are valid."""
     row, decision, caption, door, weight = cells
     last = f"0 to {pairs - 1}"
     for name, cell in (("row", row), *((("caption", caption),) if caption else ())):

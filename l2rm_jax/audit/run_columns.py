@@ -50,7 +50,7 @@ def read_of_run(
       CheckpointError: the run has not finished an epoch.
       DataError: a file is damaged, or belongs to other pairs.
     """
-    trained = filters.kept_pairs(config.data, train.matched)
+    trained = filters.kept_pairs(config.data, train.matched, config.data.path)
     if config.data.filter == "judgement":
         trained = kept_by_judgement(config.data, judgement.posterior)
     dropped, called = np.full(len(train), "filter", object), np.full(len(train), "", object)

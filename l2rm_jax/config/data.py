@@ -60,7 +60,9 @@ DATA = {
         "below filter_value); share (keep the best filter_value of the pairs, drop the rest); "
         "judgement (pairs whose probability of being matched is filter_value or less).",
     ),
-    "data.filter_scores": Field("", ".npy with one score per stored pair; higher = better match"),
+    "data.filter_scores": Field(
+        "", ".npy with one score per stored pair, or per row of the imported table; higher = better"
+    ),
     "data.filter_value": Field(
         0.0,
         "threshold of data.filter=score and judgement; share of pairs to keep for share",

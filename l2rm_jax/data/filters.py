@@ -8,24 +8,30 @@
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int, Real
 
 from l2rm_jax.data.files import check_entries, check_form, open_array
+from l2rm_jax.data.record import read_record
+from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import ConfigError, DataError
 
+_OF_AUDIT = "kept.npy"  # beside the scores that an audit writes
 FILTERS = ("none", "truth", "score", "share", "judgement")
 
 
-def kept_pairs(config: Any, matched: Bool[np.ndarray, " pairs"]) -> Int[np.ndarray, " kept"]:
+def kept_pairs(
+    config: Any, matched: Bool[np.ndarray, " pairs"], directory: str = ""
+) -> Int[np.ndarray, " kept"]:
     """Rows of the training pairs that the filter keeps, in ascending order.
 
     Args:
       config: the `data` part of the config; reads `filter`, `filter_scores`, `filter_value` and
         `train_images`.
       matched: which pairs are matched.
+      directory: directory of the data, as in `read_scores`.
 
     Raises:
       ConfigError: an unknown filter, a share out of range, a missing score file, or a score file or
@@ -39,7 +45,12 @@ def kept_pairs(config: Any, matched: Bool[np.ndarray, " pairs"]) -> Int[np.ndarr
     if config.filter == "truth":
         kept, reason = np.flatnonzero(matched), "all pairs mismatched"
     else:
-        scores = read_scores(config.filter_scores, len(matched), config.train_images)
+        scores = read_scores(config.filter_scores, len(matched), config.train_images, directory)
+        if not matched.all() and len(open_scores(config.filter_scores)) != len(matched):
+            raise DataError(
+                f"{config.filter_scores}: found scores by row of the table, expected one per "
+                f"training pair [{len(matched)}], as pairs were mismatched deliberately"
+            )
         kept, reason = _best_pairs(scores, config), f"scores {scores.min():g} to {scores.max():g}"
     if not len(kept):
         raise DataError(
@@ -57,17 +68,17 @@ def kept_pairs(config: Any, matched: Bool[np.ndarray, " pairs"]) -> Int[np.ndarr
 def result_fields(
     config: Any, matched: Bool[np.ndarray, " pairs"], kept: Int[np.ndarray, " kept"]
 ) -> dict[str, object]:
-    """Fields of a results row that describe the filter: name, share kept, mismatch rate left."""
+    """Fields of a results row that describe the filter: name, share kept, mismatch rate left.
+
+    The rate is left out where no pair is known to be mismatched.
+    """
     name = config.filter
     if config.filter_value:
         name = f"{name} {config.filter_value:g}"
     if config.filter_scores:
         name = f"{name} of {Path(config.filter_scores).name}"
-    return {
-        "filter": name,
-        "filter_kept": len(kept) / len(matched),
-        "filter_true_rate": float(1 - matched[kept].mean()),
-    }
+    known = {} if matched.all() else {"filter_true_rate": float(1 - matched[kept].mean())}
+    return {"filter": name, "filter_kept": len(kept) / len(matched), **known}
 
 
 def check_settings(config: Any) -> None:
@@ -106,23 +117,71 @@ def check_settings(config: Any) -> None:
         raise ConfigError(*wrong)
 
 
-def read_scores(path: str | Path, pairs: int, images: int = 0) -> Real[np.ndarray, " pairs"]:
+def read_scores(
+    path: str | Path, pairs: int, images: int = 0, directory: str | Path = ""
+) -> Real[np.ndarray, " pairs"]:
     """Read one score for each stored training pair; a higher score means a better match.
+
+    A file with one number per row of the table that the data were imported from is taken by row;
+    captions of the same row have the same score.
 
     Args:
       path: a `.npy` file.
       pairs: number of training pairs.
       images: `data.train_images`; the error message mentions it, because the file may cover all
         images by mistake.
+      directory: directory of the data; "" for data without one.
 
     Raises:
       DataError: as `kept_pairs`.
     """
-    scores = open_scores(path)
+    scores, of_table = open_scores(path), _rows_of_table(directory, pairs)
+    if of_table is not None and len(scores) == of_table.count and len(scores) != pairs:
+        return scores[of_table.rows - 1]
     part = f" of the first {images} images (data.train_images)" if images else ""
     expected = f"numbers [{pairs}], one per training pair{part}"
+    if of_table is not None:
+        expected += f", or [{of_table.count}], one per row of the imported table"
     check_form(path, scores, len(scores) == pairs, expected)
     return scores
+
+
+class _RowsOfTable(NamedTuple):
+    """Rows of the imported table of the training pairs, from 1, and number of all its rows."""
+
+    rows: Int[np.ndarray, " pairs"]
+    count: int
+
+
+def _rows_of_table(directory: str | Path, pairs: int) -> _RowsOfTable | None:
+    """Read the row of each training pair; None for data that were not imported from a table."""
+    record, file = read_record(directory) if directory else None, _rows_file(directory)
+    if record is None or not file.is_file():
+        return None
+    rows = np.array(open_array(file)[:pairs])
+    return _RowsOfTable(rows, record["rows"]["read"]) if len(rows) == pairs else None
+
+
+def _rows_file(directory: str | Path) -> Path:
+    return split_file(directory, "train", "rows")
+
+
+def order_warning(path: str | Path, pairs: int, directory: str | Path) -> str | None:
+    """Warn of scores in the order of the pairs where the table has another one; None if not.
+
+    Scores that an audit wrote have the order of the pairs. Arguments as in `read_scores`.
+    """
+    of_table = _rows_of_table(directory, pairs)
+    is_sorted = of_table is None or bool((np.diff(of_table.rows) >= 0).all())
+    if is_sorted or len(open_scores(path)) != pairs or Path(path).with_name(_OF_AUDIT).exists():
+        return None
+    other = f"scores by row of the table need all its {of_table.count:,} rows"
+    if of_table.count == pairs:
+        other = f"sort scores by row of the table: scores[rows - 1] with rows = {_rows_file('')}"
+    return (
+        f"{path}: its {pairs:,} scores are taken in the order of the training pairs, which is not "
+        f"the order of the table: {_rows_file(directory)} has the row of each pair; {other}"
+    )
 
 
 def open_scores(path: str | Path) -> Real[np.ndarray, " scores"]:

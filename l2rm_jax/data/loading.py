@@ -1,6 +1,7 @@
 """Read the data of a run: three splits, a vocabulary and a mismatch, checked against each other."""
 
 import contextlib
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,8 @@ from l2rm_jax.data.run_words import (
 from l2rm_jax.data.text import SentenceSplitter, Vocabulary
 from l2rm_jax.data.train_pairs import Data, TrainPairs
 from l2rm_jax.errors import ConfigError, DataError, Problems
+
+_log = logging.getLogger(__name__)
 
 # Directories of a run's copies of its pretrained weights; the second holds a separate image model.
 PRETRAINED, PRETRAINED_IMAGES = "pretrained", "pretrained_images"
@@ -146,6 +149,7 @@ def _data_of(
     if data_config.filter not in ("none", "judgement"):  # judged later, by these pairs
         fields = filters.result_fields(data_config, train.matched, kept)
         mismatched = replace(mismatched, filtered=fields)
+        _warn_of_order(data_config, len(train), workdir)
         train = train.take(kept)
     vectors = run_word_vectors(data_config.word_vectors, vocabulary, workdir)
     return Data(train, dev, test, vocabulary, mismatched, vectors, pretrained)
@@ -292,6 +296,15 @@ def _check_pictures(stored: Pairs, bases: Bases, path: str) -> None:
     )
 
 
+def _warn_of_order(config: Any, pairs: int, workdir: Path | None) -> None:
+    """Warn if scores may be in the order of a table, unless the run wrote them itself."""
+    path = config.filter_scores
+    if not path or Path(path).parent == workdir:
+        return
+    if warning := filters.order_warning(path, pairs, config.path):
+        _log.warning("data.filter_scores: %s", warning)
+
+
 def _check_filter(config: Any) -> None:
     """Check the filter settings as far as possible without the training pairs."""
     filters.check_settings(config)
@@ -300,4 +313,4 @@ def _check_filter(config: Any) -> None:
 
 
 def _kept_pairs(mismatched: Mismatch, train: Pairs, config: Any) -> Int[np.ndarray, " kept"]:
-    return filters.kept_pairs(config, mismatched.stored_image == train.image_of)
+    return filters.kept_pairs(config, mismatched.stored_image == train.image_of, config.path)

@@ -59,12 +59,15 @@ class Mismatch:
     known: Bool[np.ndarray, " captions"] | None = None
 
     def row(self) -> dict[str, object]:
-        """Fields of a results row that describe the mismatch and the filter."""
+        """Fields of a results row that describe the mismatch and the filter.
+
+        Where no pair was mismatched deliberately, the true rate is unknown, so it is left out.
+        """
+        known = {"true_rate": self.true_rate, "kept_share": self.kept_share}
         return {
             "protocol": self.protocol,
             "rate_asked": self.rate_asked,
-            "true_rate": self.true_rate,
-            "kept_share": self.kept_share,
+            **(known if self.true_rate else {}),
             "mismatch_source": self.source,
             **self.filtered,
         }

@@ -44,6 +44,7 @@ from l2rm_jax.executors import LOCAL, Executor
 from l2rm_jax.importing.samples import divide_samples
 from l2rm_jax.importing.sources import find_files
 from l2rm_jax.importing.splits import rows_of_splits
+from l2rm_jax.importing.writing import hash_file, hash_source
 from l2rm_jax.version import __version__
 
 _log = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ def filter_samples(
     """
     data, audit, out = Path(data), Path(audit), Path(out)
     check_new(out, "directory")
-    base, files, wanted = _samples_to_keep(data, audit, executor)
+    base, files, hashes, wanted = _samples_to_keep(data, audit, executor)
     partial = out.with_name(f"{out.name}.partial")
     work = partial / _WORK
     work.mkdir(parents=True, exist_ok=True)
@@ -85,11 +86,12 @@ def filter_samples(
         calls = (
             (
                 str(file),
+                content,
                 rows,
                 str(partial / file.relative_to(base)),
                 str(work / f"{number:05}.json"),
             )
-            for number, (file, rows) in enumerate(zip(files, wanted, strict=True))
+            for number, (file, content, rows) in enumerate(zip(files, hashes, wanted, strict=True))
         )
         counts = dict.fromkeys(("read", "written", "left_out", "archives"), 0)
         with progress_bar(len(files), "copying", unit="archives") as bar:
@@ -112,25 +114,29 @@ def describe_filtered(counts: dict[str, int], out: Path) -> str:
     )
 
 
-def keep_of_archive(source: str, rows: Rows, out: str, done: str) -> dict[str, int]:
+def keep_of_archive(source: str, content: str, rows: Rows, out: str, done: str) -> dict[str, int]:
     """Copy some samples of an archive, unless that is done; returns how many.
 
     Args:
       source: the archive.
+      content: hash of the archive when it was imported.
       rows: numbers of the samples that stay, from 1, ascending; without any, nothing is written.
       out: the new archive.
       done: file that says that it is complete.
+
+    Raises:
+      DataError: the archive has changed since then.
     """
     note = Path(done)
     if note.exists():
         return json.loads(note.read_bytes())
+    if hash_file(Path(source)) != content:
+        raise DataError(
+            f"{source}: found other content than when it was imported, expected the same archive; "
+            "import it again, and audit that"
+        )
     members, end = _members(Path(source))
     keys, numbers, _ = divide_samples([each.name for each in members if _is_of_sample(each)])
-    if len(rows) and rows[-1] > len(keys):
-        raise DataError(
-            f"{source}: found {len(keys):,} samples, expected at least {rows[-1]:,}, as it had "
-            "when it was imported"
-        )
     is_kept = np.isin(np.arange(len(keys)), rows - 1)
     sample = iter(numbers)
     stays = [not _is_of_sample(member) or is_kept[next(sample)] for member in members]
@@ -180,12 +186,12 @@ def _copy_parts(source: Path, out: Path, starts: Sequence[int], stays: Sequence[
 
 def _samples_to_keep(
     data: Path, audit: Path, executor: Executor
-) -> tuple[Path, list[Path], list[Rows]]:
+) -> tuple[Path, list[Path], list[str], list[Rows]]:
     """Find the samples to keep.
 
     Returns:
-      Directory that the names of the archives start from; the archives; for each, the numbers of
-      its samples to keep, from 1, ascending.
+      Directory that the names of the archives start from; the archives; for each, the hash of its
+      content at the import, and the numbers of its samples to keep, from 1, ascending.
     """
     of_shards, record = read_shards_record(data), read_record(data)
     kept = np.asarray(open_array(audit / KEPT))
@@ -204,15 +210,20 @@ def _samples_to_keep(
     stays = np.unique(np.concatenate([rows.pop("train")[kept], *rows.values()]))
     source = record["source"]
     if source["kind"] == "shards":
+        if hash_source("shards", Path(source["path"])) != source["hashes"]:
+            raise DataError(
+                f"{source['path']}: found other shards than when {data} was imported from them, "
+                "expected the same; import them again, and audit that"
+            )
         return _of_shards(Path(source["path"]), stays - 1)
     base, files = _archives(source["path"])
     counts = list(executor.map(count_samples, ((str(file),) for file in files)))
-    if sum(counts) != record["rows"]["read"]:
+    if sum(counts) != record["rows"]["read"] or len(files) != len(source["hashes"]):
         raise DataError(
             f"{source['path']}: found {sum(counts):,} samples, expected "
             f"{record['rows']['read']:,}, as when they were imported"
         )
-    return base, files, _divided(stays, counts)
+    return base, files, source["hashes"], _divided(stays, counts)
 
 
 def _check_audit(
@@ -247,7 +258,7 @@ def _archives(source: str) -> tuple[Path, list[Path]]:
     return path if path.is_dir() else files[0].parent, files
 
 
-def _of_shards(shards: Path, rows: Rows) -> tuple[Path, list[Path], list[Rows]]:
+def _of_shards(shards: Path, rows: Rows) -> tuple[Path, list[Path], list[str], list[Rows]]:
     """The samples of some rows of shards, which say where each of them was read."""
     record = read_shards_record(shards)
     if record is None:
@@ -266,7 +277,7 @@ def _of_shards(shards: Path, rows: Rows) -> tuple[Path, list[Path], list[Rows]]:
         np.unique(table.read(["row"])["row"].to_numpy()[own - 1])
         for table, own in zip(tables, places, strict=True)
     ]
-    return base, files, wanted
+    return base, files, record["source"]["hashes"], wanted
 
 
 def _divided(rows: Rows, counts: Sequence[int]) -> list[Rows]:

@@ -147,6 +147,7 @@ def _write(
 ) -> dict[str, Any]:
     """Encode, split and write all files but `dataset.json`, whose content is returned."""
     out, work, pairs = request.partial, request.partial / WORK, plan.pairs
+    hashes = plan.source and writing.hash_source(plan.source.kind, plan.source.path)
     images = image_features(plan, encoder, work, rejected)
     pairs = pairs.take(images.is_right[pairs.image])
     if plan.caption_vectors is not None:
@@ -177,6 +178,7 @@ def _write(
             "path": identity["source"],
             "kind": plan.source.kind if plan.source else "arrays",
             "bytes": os.path.getsize(request.source) if os.path.isfile(request.source) else None,
+            "hashes": hashes,
             "pictures": str(plan.pictures.base.resolve()) if _has_files(plan) else None,
             "image_vectors": (identity["image_vectors"] or [None])[0],
             "caption_vectors": (identity["caption_vectors"] or [None])[0],

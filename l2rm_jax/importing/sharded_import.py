@@ -265,6 +265,7 @@ def _summed(
             "path": str(Path(request.source).absolute()),
             "files": len(files),
             "bytes": sum(file.stat().st_size for file in files),
+            "hashes": [record["source"]["hashes"][0] for record in records],
         },
         "encoder": first["encoder"],
         "columns": {**first["columns"], "further": [*further]},

@@ -10,8 +10,10 @@ import pyarrow as pa
 from jaxtyping import Int, UInt8
 
 from l2rm_jax.data.files import replace_array, replace_lines
+from l2rm_jax.data.record import DATASET_FILE
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.importing.chunks import Block
+from l2rm_jax.importing.sources import TEXTS, find_files
 from l2rm_jax.importing.splits import NONE, SPLITS
 from l2rm_jax.importing.table_pairs import TablePairs
 
@@ -130,6 +132,22 @@ def write_digests(directory: Path, digest: UInt8[np.ndarray, "images 16"], layou
 
 def _texts(texts: pa.Array, rows: Int[np.ndarray, " n"]) -> list[str]:
     return texts.take(pa.array(rows)).to_pylist()
+
+
+def hash_source(kind: str, path: Path) -> list[str] | None:
+    """Hash the files of a source whose rows can be copied, in order; None for other kinds.
+
+    Of vectors in shards, it is the record of their import, which has the hashes of their source.
+
+    Args:
+      kind: kind of the source (`sources.Source`).
+      path: the file, directory or pattern of files.
+    """
+    if kind == "shards" and (path / DATASET_FILE).is_file():
+        return [hash_file(path / DATASET_FILE)]
+    if kind not in (*TEXTS, "parquet", "webdataset"):
+        return None
+    return [hash_file(file) for file in find_files(path)[1]]
 
 
 def hash_file(file: Path) -> str:

@@ -6,7 +6,6 @@ adds detectors that train a method with a head once per fold.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +13,7 @@ from jaxtyping import Float, Float32, Int
 
 from l2rm_jax.auroc import binned_auroc
 from l2rm_jax.config import register_settings
-from l2rm_jax.data.filters import read_scores
+from l2rm_jax.data.filters import order_warning, read_scores
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.judging.fold_samples import FoldPairs
@@ -187,7 +186,8 @@ def scores_of_file(config: Any) -> Detector:
 
     def detect(task: FoldTask) -> Scorer:
         scorer = cosine(task)._replace(name=SCORES)
-        scores = read_scores(Path(path), len(task.rows))
+        pairs, directory = len(task.rows), config.data.path
+        scores = read_scores(path, pairs, directory=directory)
         found = _stored_cosines(task.pairs)
         correlation = float(np.corrcoef(found, scores[task.rows])[0, 1])
         if not correlation >= _SAME:
@@ -195,7 +195,8 @@ def scores_of_file(config: Any) -> Detector:
                 f"{path}: the scores are not the cosines of the vectors of these data "
                 f"(correlation {correlation:.2f}), so random pairs cannot be scored in the same "
                 "way and no posterior can be computed; expected scores of the encoder that made "
-                "the vectors. data.filter=score accepts any scores"
+                "the vectors. data.filter=score accepts any scores",
+                hint=order_warning(path, pairs, directory),
             )
         return scorer
 

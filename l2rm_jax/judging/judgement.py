@@ -171,8 +171,23 @@ _ABOUT = (
 _ARRAYS = tuple(f.name for f in dataclasses.fields(Judgement) if f.name not in _ABOUT)
 
 
-def write_judgement(path: Path, judgement: Judgement, **more: np.ndarray) -> None:
-    """Write a judgement and further arrays to one file, which appears when it is complete."""
+_DECIDED = ("kind", "posterior", "posterior_caption", "posterior_set")  # changed by decisions
+_BEFORE = "before_"  # name of these arrays before the decisions
+
+
+def write_judgement(
+    path: Path, judgement: Judgement, before: Judgement | None = None, **more: np.ndarray
+) -> None:
+    """Write a judgement and further arrays to one file, which appears when it is complete.
+
+    Args:
+      path: the file.
+      judgement: the judgement.
+      before: the same before the decisions of a reviewer; None without decisions.
+      **more: the further arrays.
+    """
+    if before is not None:
+        more |= {f"{_BEFORE}{name}": getattr(before, name) for name in _DECIDED}
     about = {name: getattr(judgement, name) for name in _ABOUT}
     about["rate"], about["made"] = judgement.rate._asdict(), judgement.made._asdict()
     about |= {name: [each._asdict() for each in about[name]] for name in _LISTS}
@@ -181,8 +196,12 @@ def write_judgement(path: Path, judgement: Judgement, **more: np.ndarray) -> Non
     replace_arrays(path, {**arrays, "about": text, **more})
 
 
-def read_judgement(path: Path) -> Judgement:
+def read_judgement(path: Path, is_decided: bool = True) -> Judgement:
     """Read a judgement.
+
+    Args:
+      path: the file.
+      is_decided: whether the decisions of a reviewer count, if there are any.
 
     Raises:
       DataError: the file is missing or damaged.
@@ -193,7 +212,10 @@ def read_judgement(path: Path) -> Judgement:
         for name, kind in _LISTS.items():
             about[name] = tuple(kind(**each) for each in about[name])
         about["rate"], about["made"] = Rate(**about["rate"]), Provenance(**about["made"])
-        return Judgement(**{name: stored[name] for name in _ARRAYS}, **about)
+        arrays = {name: stored[name] for name in _ARRAYS}
+        if not is_decided and f"{_BEFORE}{_DECIDED[0]}" in stored:
+            arrays |= {name: stored[f"{_BEFORE}{name}"] for name in _DECIDED}
+        return Judgement(**arrays, **about)
 
 
 def is_of_pairs(judgement: Judgement, pairs: Pairs) -> bool:
@@ -212,8 +234,8 @@ def check_same_pairs(judgement: Judgement, pairs: Pairs, path: str | Path) -> No
     """
     if len(judgement) != len(pairs):
         raise DataError(
-            f"{path}: found a judgement of {len(judgement):,} pairs, expected the "
-            f"{len(pairs):,} that the run trains on"
+            f"{path}: found a judgement of {len(judgement):,} pairs, expected one of the "
+            f"{len(pairs):,} training pairs of {pairs.name}"
         )
     differs = np.flatnonzero(judgement.image_of != pairs.image_of)
     if len(differs):

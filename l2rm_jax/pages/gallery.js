@@ -264,7 +264,7 @@ function onKey(event) {
 async function start() {
   await unpackAll();
   const weights = new Map(about.review.map((row, n) => [row, about.weights[n]]));
-  decisions = new Decisions(about.key, weights);
+  decisions = new Decisions(about.key, about.fingerprint, weights);
   list = new PairList(find("pairs"), fillRow, changed);
   find("review-door").hidden = !about.review.length;
   // Each door keeps its place: the list must not reveal the results for the pair shown in the review.

@@ -46,6 +46,7 @@ class Gallery(NamedTuple):
     Attributes:
       title: the data's name and size and the seed, in one line.
       key: hash of the audit. The browser stores decisions under it, as pages may share a storage.
+      pairs: fingerprint of the pairs, which `decisions.csv` names.
       verdict: the first sentences of the report.
       details: tables on how the pairs were judged: title, header and rows.
       judgement: judgement of the pairs. If a picture cannot be shown, the page shows captions of
@@ -62,6 +63,7 @@ class Gallery(NamedTuple):
 
     title: str
     key: str
+    pairs: str
     verdict: Sequence[str]
     details: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]]
     judgement: Judgement
@@ -211,6 +213,7 @@ def _write_about(file: BinaryIO, gallery: Gallery, pairs: int) -> None:
     low, high = _range(gallery.judgement.information)
     about = {
         "key": gallery.key,
+        "fingerprint": gallery.pairs,
         "kinds": KINDS,
         "pairs": pairs,
         "top": gallery.judgement.proposal.shape[1],

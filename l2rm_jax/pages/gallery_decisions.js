@@ -4,8 +4,9 @@
 const STORED = /^(\d+),(fits|wrong|unsure),(\d*),(list|review)$/; // row, decision, caption, door
 
 class Decisions {
-  constructor(key, weights) {
+  constructor(key, fingerprint, weights) {
     this.prefix = `l2rm-audit:${key}:`;
+    this.fingerprint = fingerprint; // of the pairs, for `decisions.csv`
     this.weights = weights; // by row of the review's pairs
     try {
       this.storage = window.localStorage;
@@ -75,8 +76,9 @@ class Decisions {
   csv() {
     const entries = [...this.byRow.values()].sort((a, b) => a.row - b.row);
     const lines = entries.map(({ row, decision, caption, door }) =>
-      [rowOf(row), decision, caption === null ? null : rowOf(caption), door, door === "review" ? this.weights.get(row) : null].join());
-    return ["row,decision,caption,door,weight", ...lines, ""].join("\n");
+      [rowOf(row), decision, caption === null ? null : rowOf(caption), door,
+        door === "review" ? this.weights.get(row) : null, this.fingerprint].join());
+    return ["row,decision,caption,door,weight,pairs", ...lines, ""].join("\n");
   }
 
   download() {

@@ -19,6 +19,7 @@ from l2rm_jax.errors import ConfigError, L2RMError
 from l2rm_jax.run.results import to_jsonable, write_json
 
 CONFIG_FILE = "config.json"
+HASHES_FILE = "data_hashes.json"  # of the data that a run began with
 LOCK_FILE = "lock"
 # Files that a run writes after its config. The empty checkpoint directories are made before it.
 _WRITTEN_LATER = ("checkpoints/*/*", "metrics.jsonl", "results.json")
@@ -172,14 +173,16 @@ def check_workdir(workdir: str | Path, config: ConfigDict) -> str | None:
 
     This keeps a run from overwriting the checkpoints of another run. A run may continue with more
     epochs, as those that are trained stay as they are; not if `optim.schedule` is cosine, which
-    depends on their number.
+    depends on their number. It may continue with data in another directory, which the caller
+    compares with those before (`data_hashes.keep_hashes`), if it has kept their hashes.
 
     Args:
       workdir: work directory; it need not exist.
       config: config of the run that is to start or continue there.
 
     Returns:
-      If `train.epochs` is higher than in the directory, a line about what that changes; else None.
+      If `train.epochs` is higher than in the directory, or the data have another path, a line about
+      what that changes; else None.
 
     Raises:
       ConfigError: `workdir` is a file; or it holds a run with another config (the message lists
@@ -191,21 +194,28 @@ def check_workdir(workdir: str | Path, config: ConfigDict) -> str | None:
     if not (Path(workdir) / CONFIG_FILE).exists():
         _check_no_run_files(Path(workdir))
         return None
+    check_data_directory(workdir, config)
     saved = to_jsonable(flat(read_config(workdir)))
     now = to_jsonable(flat(config))
     method = saved["method"]
     # Configs set fields of several methods; a method reads only its own sections.
     read = [key for key in sorted(now) if method in READ_BY.get(key.partition(".")[0], (method,))]
     differences = {key: (saved[key], now[key]) for key in read if saved[key] != now[key]}
-    if not differences:
-        return None
+    notes, others = [], dict(differences)
     before, after = differences.get("train.epochs", (0, 0))
     may_grow = saved["optim.schedule"] == "step"  # a cosine depends on the number of epochs
-    if len(differences) == 1 and after > before and may_grow:
-        return (
+    if after > before and may_grow:
+        del others["train.epochs"]
+        notes.append(
             f"train.epochs: {before} -> {after}; the epochs already trained stay as they are: the "
             "learning rate decays by the number of epochs since the warm-up"
         )
+    before, after = differences.get("data.path", ("", ""))
+    if before and after and (Path(workdir) / HASHES_FILE).exists():
+        del others["data.path"]
+        notes.append(f"data.path: {before} -> {after}; the data are the same")
+    if not others:
+        return "\n".join(notes) or None
     lines = [f"  {key}: {json.dumps(a)} -> {json.dumps(b)}" for key, (a, b) in differences.items()]
     raise ConfigError(
         f"{workdir} holds a run with another configuration (saved -> now):\n"
@@ -214,6 +224,24 @@ def check_workdir(workdir: str | Path, config: ConfigDict) -> str | None:
         + ("; only train.epochs may be raised" if may_grow else ", as optim.schedule is cosine"),
         hint=f"--workdir={Path(workdir)}-2",
     )
+
+
+def check_data_directory(workdir: str | Path, config: ConfigDict, mode: str = "") -> None:
+    """Check that the data of an existing run are where its config says.
+
+    Args:
+      workdir: work directory of the run.
+      config: its config.
+      mode: the mode of the command line, for the hint; "" to train.
+
+    Raises:
+      ConfigError: there is no directory.
+    """
+    if config.data.path and not Path(config.data.path).is_dir():
+        raise ConfigError(
+            f"{workdir}: its data are in {config.data.path}, where no directory is now",
+            hint=" ".join(filter(None, ("l2rm", mode, f"--workdir={workdir}", "--data=DIR"))),
+        )
 
 
 def _check_no_run_files(workdir: Path) -> None:

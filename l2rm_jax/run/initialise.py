@@ -14,11 +14,11 @@ from l2rm_jax.data.record import keep_record
 from l2rm_jax.data.train_pairs import Data
 from l2rm_jax.devices.hosts import exit_on_host_failure, is_primary, require_shared_directory
 from l2rm_jax.devices.parallel import Replicas, matmul_precision
-from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods.base import BEST, LAST, EpochPlan
 from l2rm_jax.methods.closed_form import START
 from l2rm_jax.run.checkpoints import RunCheckpoints
 from l2rm_jax.run.config_file import (
+    check_data_directory,
     check_workdir,
     lock_workdir,
     read_config,
@@ -40,11 +40,7 @@ def read_trained_config(workdir: str | Path, changes: Mapping[str, Any], mode: s
       ConfigError: there is no run, or no directory where its data should be.
     """
     config = with_changes(read_config(workdir), changes)
-    if config.data.path and not Path(config.data.path).is_dir():
-        raise ConfigError(
-            f"{workdir}: its data are in {config.data.path}, where no directory is now",
-            hint=f"l2rm {mode} --workdir={workdir} --data=DIR",
-        )
+    check_data_directory(workdir, config, mode)
     return config
 
 

@@ -16,6 +16,7 @@ from ml_collections import ConfigDict
 from l2rm_jax.console import say
 from l2rm_jax.data import filters
 from l2rm_jax.data.files import open_arrays
+from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.train_pairs import Data, Rematched, TrainPairs
 from l2rm_jax.devices.hosts import is_primary, on_any_host, wait_for_file
 from l2rm_jax.errors import ConfigError, DataError, check_names
@@ -149,10 +150,7 @@ def judge_data(
     path, made = judgement_file(workdir, epoch), None
     if config.judgement.path:
         if is_primary() and not path.exists():
-            given = Path(config.judgement.path)
-            given = given / JUDGEMENT_FILE if given.is_dir() else given
-            made = read_judgement(given)
-            check_same_pairs(made, data.train.pairs, given)
+            made = given_judgement(config.judgement.path, data.train.pairs)
     elif is_trained(config):
         if on_any_host(not path.exists()):
             made = _judge(config, data, open_detector, epoch)
@@ -173,6 +171,29 @@ def judge_data(
         rematched = _rematched(path, config, train, judgement)
         train = dataclasses.replace(train, rematched=rematched)
     return _filtered(config.data, dataclasses.replace(data, train=train)), summary
+
+
+def given_judgement(path: str | Path, pairs: Pairs, is_decided: bool = True) -> Judgement:
+    """Read the judgement that `judgement.path` names: an audit directory, or its file.
+
+    Args:
+      path: the directory or the file.
+      pairs: the pairs that it has to belong to.
+      is_decided: as in `read_judgement`.
+
+    Raises:
+      ConfigError: there is no such file.
+      DataError: it is damaged, or of other pairs.
+    """
+    file = Path(path) / JUDGEMENT_FILE if Path(path).is_dir() else Path(path)
+    if not file.is_file():
+        raise ConfigError(
+            f"judgement.path: {file}: no such file, expected an audit directory or its "
+            f"{JUDGEMENT_FILE}"
+        )
+    judgement = read_judgement(file, is_decided)
+    check_same_pairs(judgement, pairs, file)
+    return judgement
 
 
 def _judge(config: ConfigDict, data: Data, open_detector: OpenDetector, epoch: int) -> Judgement:

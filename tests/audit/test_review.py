@@ -101,6 +101,67 @@ def test_decisions_are_read(tmp_path):
         check_sample(found, np.array([5, 2]), np.array([12.5, 3.0]))
 
 
+ENTRIES = [(7, "wrong", 3, "list", None), (2, "fits", None, "review", 12.5)]
+ENTRIES += [(0, "unsure", None, "list", None), (5, "fits", None, "review", 1.0)]
+
+
+def by_pandas(path, **settings):
+    pd = pytest.importorskip("pandas")
+    pd.DataFrame(ENTRIES, columns=HEADER).to_csv(path, **settings)
+
+
+def by_hand(path, separator=",", encoding="utf-8", end="\n", quote="", point=".", more=()):
+    names = [*more, *HEADER[::-1]]
+    rows = [names, *([*(f"a {name}" for name in more), *entry[::-1]] for entry in ENTRIES)]
+    cells = [
+        ["" if cell is None else str(cell).replace(".", point) for cell in row] for row in rows
+    ]
+    lines = [separator.join(f"{quote}{cell}{quote}" for cell in row) for row in cells]
+    path.write_bytes("".join(f"{line}{end}" for line in lines).encode(encoding))
+
+
+@pytest.mark.parametrize(
+    "save",
+    [
+        lambda path: by_pandas(path),
+        lambda path: by_pandas(path, index=False),
+        lambda path: by_pandas(path, index=False, sep="\t"),
+        lambda path: by_pandas(path, index=False, float_format="%.3f"),
+        lambda path: by_hand(path, ";", "utf-8-sig", "\r\n", '"'),
+        lambda path: by_hand(path, ";", point=","),
+        lambda path: by_hand(path, quote='"', point=","),
+        lambda path: by_hand(path, "\t", "utf-16"),
+        lambda path: by_hand(path, "|", more=("note", "by")),
+        lambda path: by_hand(path, end="\r", more=("by",)),
+    ],
+)
+def test_decisions_that_other_programs_have_saved_are_the_same(tmp_path, save):
+    save(tmp_path / "d.csv")
+    found = read_decisions(tmp_path / "d.csv", 8)
+    assert found.row.tolist() == [7, 2, 0, 5] and found.caption.tolist() == [3, -1, -1, -1]
+    assert found.decision.tolist() == [entry[1] for entry in ENTRIES]
+    assert found.is_review.tolist() == [False, True, False, True]
+    assert found.weight.tolist() == [0, 12.5, 0, 1]
+
+
+def test_numbers_that_are_not_whole_are_refused(tmp_path):
+    path = write(tmp_path / "d.csv", "7.5,wrong,,list,", "1,wrong,2.5,list,", "-1.0,fits,,list,")
+    with pytest.raises(DataError) as error:
+        read_decisions(path, 8)
+    assert [message.split(": ")[1] for message in error.value.args] == ["row", "caption", "row"]
+
+
+def test_decisions_on_other_pairs_are_refused(tmp_path):
+    path = tmp_path / "d.csv"
+    lines = ["1,fits,,list,,texts:a", "2,fits,,list,,texts:b", "3,fits,,list,,", "4,fits,,list,"]
+    path.write_text("\n".join([",".join([*HEADER, "pairs"]), *lines]))
+    with pytest.raises(DataError, match=r"d\.csv:3: .*texts:b.*texts:a") as error:
+        read_decisions(path, 8, "texts:a")
+    assert len(error.value.args) == 1
+    assert len(read_decisions(path, 8).row) == 4  # nothing to compare with
+    assert len(read_decisions(path, 8, "vectors:c").row) == 4  # of another kind
+
+
 def test_each_wrong_line_is_named(tmp_path):
     lines = [
         *("8,fits,,list,", "1,wrong,8,list,", "2,good,,list,", "3,fits,,both,", "4,fits,,review,"),

@@ -126,3 +126,72 @@ def test_scores_that_do_not_fit(config, tmp_path, scores, message):
     with pytest.raises(DataError, match=message) as error:
         ask(config, tmp_path, "share", 0.5, scores="bad.npy")
     assert str(tmp_path / "bad.npy") in str(error.value)
+
+
+IMAGE_OF_ROW = [0, 1, 2, 0, 1, 3, 3, 2, 4, 5, 4, 9, 5, 0]  # in the table; row 12 is rejected
+SPLIT_OF_IMAGE = ["train", "train", "dev", "train", "test", "train", *[""] * 3, "train"]
+
+
+@pytest.fixture
+def imported(tmp_path):
+    """Config of imported data whose table has the captions of an image apart."""
+    pytest.importorskip("datasets", reason="the extra `import` is not installed")
+    from l2rm_jax.importing.importer import import_data
+    from l2rm_jax.importing.request import Request
+
+    rows = [
+        f"{image}.jpg,{'' if image == 9 else f'caption of row {row}'},{SPLIT_OF_IMAGE[image]}"
+        for row, image in enumerate(IMAGE_OF_ROW, 1)
+    ]
+    (tmp_path / "t.csv").write_text("\n".join(["filepath,title,split", *rows, ""]))
+    np.save(tmp_path / "i.npy", np.random.default_rng(0).normal(size=(7, 4)).astype(np.float32))
+    source, vectors = str(tmp_path / "t.csv"), str(tmp_path / "i.npy")
+    import_data(Request(tmp_path / "data", source, image_vectors=vectors, max_rejected=0.5))
+    config = defaults.get_config()
+    config.data.path, config.data.name = str(tmp_path / "data"), "data"
+    return config
+
+
+def caption_rows(data):
+    return sorted(int(caption.split()[-1]) for caption in data.train.captions)
+
+
+def ask_with(config, tmp_path, scores):
+    np.save(tmp_path / "scores.npy", scores)
+    config.data.filter_scores = str(tmp_path / "scores.npy")
+    config.data.filter, config.data.filter_value = "score", 0.5
+    return load_data(config.data, config.mismatch, workdir=None)
+
+
+@pytest.mark.parametrize("images", [0, 2])
+def test_scores_by_row_of_the_table_are_those_of_its_rows(imported, tmp_path, caplog, images):
+    imported.data.train_images = images
+    rows = caption_rows(load_data(imported.data, imported.mismatch, workdir=None))
+    scores = np.random.default_rng(1).uniform(size=len(IMAGE_OF_ROW))
+    found = caption_rows(ask_with(imported, tmp_path, scores))
+    assert 0 < len(found) < len(rows) and found == [row for row in rows if scores[row - 1] >= 0.5]
+    assert not caplog.records
+
+
+def test_scores_of_the_pairs_in_another_order_than_the_table_have_a_warning(
+    imported, tmp_path, caplog
+):
+    rows = np.load(tmp_path / "data" / "train_rows.npy")
+    assert (np.diff(rows) < 0).any()
+    scores = np.arange(len(rows)) / len(rows)
+    expected = sorted(rows[scores >= 0.5])
+    data = ask_with(imported, tmp_path, scores)
+    assert caption_rows(data) == expected and "filter_true_rate" not in data.mismatch.row()
+    [record] = caplog.records
+    assert "train_rows.npy" in record.getMessage() and "order" in record.getMessage()
+    caplog.clear()
+    (tmp_path / "kept.npy").touch()  # as beside the scores of an audit
+    assert caption_rows(ask_with(imported, tmp_path, scores)) == expected and not caplog.records
+
+
+def test_scores_of_neither_the_pairs_nor_the_table_name_both_numbers(imported, tmp_path):
+    with pytest.raises(DataError, match=r"found .*\[5\], expected numbers \[9\].* or \[14\]"):
+        ask_with(imported, tmp_path, np.ones(5))
+    imported.mismatch.rate = 0.5
+    with pytest.raises(DataError, match=r"scores by row of the table.*mismatched deliberately"):
+        ask_with(imported, tmp_path, np.linspace(0, 1, len(IMAGE_OF_ROW)))

@@ -123,16 +123,16 @@ def test_first_images_only(directory):
 
 
 def test_sentences_are_split_where_asked(directory, monkeypatch):
-    lines = ["Number. Caption." for _ in range(60)]
+    lines = ["Number.Caption." for _ in range(60)]
     (directory / "train_caps.txt").write_text("\n".join(lines) + "\n")
     load = "l2rm_jax.data.run_words.load_sentence_splitter"
-    monkeypatch.setattr(load, lambda: lambda text: text.replace(". ", ".\n").split("\n"))
+    monkeypatch.setattr(load, lambda: lambda text: text.replace(".c", ".\nc").split("\n"))
     lengths = {}
     for asked in (False, True):
         data = load_data(*configs(directory, split_sentences=asked), workdir=None)
         lengths[asked] = len(data.train.tokens[0])
-        assert ("number." in data.vocabulary.word2idx) is not asked
-    assert lengths == {False: 5, True: 6}
+        assert ("number.caption" in data.vocabulary.word2idx) is not asked
+    assert lengths == {False: 4, True: 6}
 
 
 def test_named_test_split(directory):

@@ -107,14 +107,12 @@ def test_seed_decides_and_rate_zero_is_identity(protocol):
 
 
 def test_row_says_what_results_need():
+    asked = {"protocol": "image", "mismatch_source": "generated"}
     row = mismatch.generate("image", 0.0, 1, OWN, IMAGES).row()
-    assert row == {
-        "protocol": "image",
-        "rate_asked": 0.0,
-        "true_rate": 0.0,
-        "kept_share": 1.0,
-        "mismatch_source": "generated",
-    }
+    assert row == {**asked, "rate_asked": 0.0}  # nothing is known about the user's pairs
+    made = mismatch.generate("image", 0.5, 1, OWN, IMAGES)
+    known = {"true_rate": made.true_rate, "kept_share": made.kept_share}
+    assert made.row() == {**asked, "rate_asked": 0.5, **known} and 0 < made.true_rate < 1
 
 
 UNEVEN = np.sort(np.concatenate([np.arange(IMAGES), np.arange(CAPTIONS - IMAGES) % 9]))

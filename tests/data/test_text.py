@@ -1,5 +1,6 @@
 import json
 import random
+import re
 from pathlib import Path
 
 import nltk
@@ -22,12 +23,46 @@ def reference(caption: str) -> list[str]:
     return word_tokenize(caption.lower(), preserve_line=True)
 
 
+def sentences(caption: str) -> list[list[str]]:
+    """Words of each sentence by the full rules; abbreviations as in `hard_captions.txt`."""
+    ends = r"(?<=[^.\s])\.[\"')]*\s+(?=[\w(])"
+    parts, start, text = [], 0, caption.lower()
+    for match in re.finditer(ends, text):
+        word = text[: match.start()].split()[-1].lstrip("\"'(")
+        if not (re.fullmatch(r"[^\W\d]|.*\..*", word) or word in ABBREVIATIONS):
+            parts.append(text[start : match.end()])
+            start = match.end()
+    return [reference(part) for part in [*parts, text[start:]]]
+
+
+ABBREVIATIONS = {
+    "mr",
+    "mrs",
+    "dr",
+    "jr",
+    "st",
+    "sq",
+    "etc",
+    "inc",
+    "co",
+    "vs",
+    "ltd",
+    "prof",
+    "sgt",
+    "approx",
+}
+
+
+def in_words(caption: str) -> list[str]:
+    return [word for sentence in sentences(caption) for word in sentence]
+
+
 @pytest.mark.parametrize(
     ("caption", "words"),
     [
         ("A Dog runs .", ["a", "dog", "runs", "."]),
         ("A dog's toy, isn't it?", ["a", "dog", "'s", "toy", ",", "is", "n't", "it", "?"]),
-        ("Sits. Then runs.", ["sits.", "then", "runs", "."]),
+        ("Sits. Then runs.", ["sits", ".", "then", "runs", "."]),
         ("you cannot", ["you", "can", "not"]),
         ("...", ["..."]),
         ("A dog runs...", ["a", "dog", "runs", "..."]),
@@ -49,13 +84,35 @@ def test_words_of_a_caption(caption, words):
 @pytest.mark.parametrize("min_count", [1, 2])
 def test_ids_of_hard_captions_are_those_of_the_full_rules(min_count):
     assert len(HARD) >= 200
-    words = [reference(caption) for caption in HARD]
+    words = [in_words(caption) for caption in HARD]
     vocabulary = Vocabulary.build(HARD, min_count)
     assert vocabulary == Vocabulary.from_words(words, min_count)
     index = vocabulary.word2idx
     for caption, parts in zip(HARD, words, strict=True):
         expected = [1, *(index.get(word, 3) for word in parts), 2]
         assert vocabulary.encode(caption).tolist() == expected, caption
+
+
+@pytest.mark.parametrize("end", [". ", ".  ", ".\t", '." ', ".) ", ".\u201d "])
+@pytest.mark.parametrize("count", [2, 3, 10])
+def test_sentences_of_a_caption_have_the_words_that_they_have_alone(count, end):
+    rng = random.Random(count)
+    names = ["Dog", "a", "it's", "cannot", "9", "caf\u00e9", "T-shirt", "U.S.", "x, y"]
+    last = ["thing", "7", "caf\u00e9", "hers", "(two"]
+    parts = [" ".join([*rng.choices(names, k=6), rng.choice(last)]) for _ in range(count)]
+    closing = end.rstrip(" \t")
+    expected = [word for part in parts for word in tokenize(f"{part}{closing}")]
+    assert tokenize(end.join(parts) + closing) == expected
+    assert not any(len(word) > 2 and word.endswith(".") for word in expected if word != "u.s.")
+
+
+@pytest.mark.parametrize(
+    "caption",
+    ["Mr. Smith sits", "a U.S. flag", "John F. Kennedy waves", "at 5 p.m. and later", "e.g. a dog",
+     "Wait... a dog", "St. Peter's Sq. at night", "a.b. c", "5.5 miles", "see www.a.com now"],
+)  # fmt: skip
+def test_full_stops_that_end_no_sentence_stay(caption):
+    assert tokenize(caption) == reference(caption)
 
 
 @pytest.fixture
@@ -97,7 +154,7 @@ def test_short_cut_gives_the_words_of_the_full_rules():
     for _ in range(3000):
         parts = [rng.choice(words) + rng.choice(ends) for _ in range(rng.randint(1, 6))]
         caption = " ".join(parts)
-        assert tokenize(caption) == reference(caption), caption
+        assert tokenize(caption) == in_words(caption), caption
 
 
 def test_build_keeps_words_of_the_minimum_count():

@@ -198,6 +198,33 @@ def test_an_audit_of_other_data_and_changed_archives_are_refused(imported, tmp_p
     assert not list(tmp_path.glob("out*"))
 
 
+@pytest.mark.parametrize("data", ["shards", "merged", "whole"])
+def test_an_archive_whose_samples_have_another_order_is_not_copied(imported, tmp_path, data):
+    audited(imported, data, tmp_path / "audit", [0, 3, 5])
+    archive = imported / "tars" / "of" / "1.tar"
+    content = archive.read_bytes()
+    write_archive(archive, range(2 * EACH - 1, EACH - 1, -1), tarfile.GNU_FORMAT)
+    try:
+        assert len(archive.read_bytes()) == len(content)
+        with pytest.raises(DataError, match=r"1\.tar: found other content"):
+            filter_samples(imported / data, tmp_path / "audit", tmp_path / "out")
+    finally:
+        archive.write_bytes(content)
+    filter_samples(imported / data, tmp_path / "audit", tmp_path / "again")
+
+
+def test_shards_that_were_made_again_of_other_archives_are_refused(imported, tmp_path):
+    audited(imported, "merged", tmp_path / "audit", [0])
+    record = imported / "shards" / "dataset.json"
+    content = record.read_text()
+    record.write_text(content.replace('"hashes": [', '"hashes": ["0",'))
+    try:
+        with pytest.raises(DataError, match="found other shards"):
+            filter_samples(imported / "merged", tmp_path / "audit", tmp_path / "out")
+    finally:
+        record.write_text(content)
+
+
 def test_an_audit_that_cannot_tell_is_warned_of(imported, tmp_path, caplog):
     audited(imported, "shards", tmp_path / "audit", [0])
     report = json.loads((tmp_path / "audit/report.json").read_text())

@@ -93,6 +93,7 @@ def make_gallery(pairs: int, per_image: int = 5, pictures: list[Path] | None = N
     return Gallery(
         title=f"<b>data</b>: {pairs} pairs",
         key=f"hash of {pairs}",
+        pairs="texts:0123",
         verdict=["20% of the pairs <i>match</i> no better than random.", "Second.", "Third."],
         details=[("Found & missed", ["mismatch", "AUROC"], [["image", ".98"], ["<u>", ".97"]])],
         judgement=judgement,

@@ -3,6 +3,7 @@
 import pytest
 
 from l2rm_jax.audit.review import check_sample, read_decisions
+from l2rm_jax.errors import DataError
 from l2rm_jax.judging.judgement import KINDS
 from tests.pages.gallery_page import click, decisions, open_page, rows, selected, text
 
@@ -84,7 +85,10 @@ def test_the_download_is_the_decisions_as_csv(page, few):
     content, read = file.read_bytes().decode(), read_decisions(file, 200)
     assert content == page.evaluate("decisions.csv()")
     header, *lines, last = content.split("\n")
-    assert header == "row,decision,caption,door,weight" and len(lines) == 5 and last == ""
+    assert header == "row,decision,caption,door,weight,pairs" and len(lines) == 5 and last == ""
+    assert all(line.endswith(f",{few.pairs}") for line in lines)
+    with pytest.raises(DataError, match="pairs texts:0123, expected the pairs texts:4567"):
+        read_decisions(file, 200, "texts:4567")
     numbers = [int(line.split(",")[0]) for line in lines]
     assert numbers == sorted(numbers) == read.row.tolist()
     check_sample(read, few.review, few.review_weight)
@@ -139,7 +143,9 @@ def test_the_review_hides_what_the_audit_says_until_decided(page, few):
     page.keyboard.type("n")
     assert selected(page) == second
     line = {"row": str(row), "decision": "wrong", "caption": "", "door": "review"}
-    assert decisions(page) == [line | {"weight": repr(float(few.review_weight[0]))}]
+    assert decisions(page) == [
+        line | {"weight": repr(float(few.review_weight[0])), "pairs": few.pairs}
+    ]
     page.keyboard.type("k")
     assert f"suspicion {few.judgement.posterior[row]:.0%}" in text(page, ".facts")
     click(page, "#list-door")
