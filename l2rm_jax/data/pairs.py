@@ -279,6 +279,24 @@ class Pairs:
             pictures=self.pictures and self.pictures[:images],
         )
 
+    def merge(
+        self, images: Int[np.ndarray, " kept"], number: Int[np.ndarray, " images"]
+    ) -> "Pairs":
+        """Return the pairs with some images only, which replace the others.
+
+        Args:
+          images: rows of the images to keep.
+          number: for each image, its place in `images`, or the place of the image that replaces it.
+        """
+        return replace(
+            self,
+            images=taken(self.images, images),
+            image_of=number[self.image_of],
+            ids=taken(self.ids, images),
+            pictures=taken(self.pictures, images),
+            digest="",
+        )
+
     def cross(self, images: Int[np.ndarray, " I"], captions: Int[np.ndarray, " M"]) -> "Pairs":
         """Return some images and some captions, without information about their pairs."""
         return replace(

@@ -44,6 +44,7 @@ class FoldTask(NamedTuple):
         fitted to its pairs.
       models: a linear model per fold, fitted to the other folds.
       rows: rows of the pairs in the data, from which some may have been left out.
+      images: rows of the images in the data, in which equal images may be repeated.
     """
 
     pairs: Pairs
@@ -51,6 +52,7 @@ class FoldTask(NamedTuple):
     drawn: Mapping[int, FoldPairs]
     models: Sequence[Cca]
     rows: Int[np.ndarray, " pairs"]
+    images: Int[np.ndarray, " images"]
 
 
 class Scorer(NamedTuple):

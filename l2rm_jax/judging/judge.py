@@ -6,7 +6,9 @@ and the probabilities. The truth is never used, even if it is known, and the res
 on the order of the pairs.
 """
 
+import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -48,6 +50,7 @@ from l2rm_jax.version import __version__
 
 _STAGES = "similar images", "models, each without one fold", "scores", "rate", "proposals"
 _CCA = Cca(0, 0, 0, 0, 0)
+_log = logging.getLogger(__name__)
 _Tree = TypeVar("_Tree")
 
 
@@ -153,6 +156,13 @@ def _judge(
     every, count = pairs, len(pairs.image_of)
     if len(rows) < count:
         pairs, keys = pairs.take(rows), keys.take(rows)
+    images, image_number = np.unique(first_of_equals(keys.image), return_inverse=True)
+    if len(images) < len(image_number):
+        _log.info(
+            f"{pairs.name}: {len(image_number):,} rows of images are {len(images):,} images, as "
+            "equal rows are one image"
+        )
+        pairs, keys = pairs.merge(images, image_number), keys._replace(image=keys.image[images])
     groups = find_groups(pairs.images, keys, pairs.image_of, seed, executor)
     image_fold = assign_folds(groups.key, folds, seed)
     of = Folds(pairs.image_of, image_fold, groups.of_image)
@@ -165,7 +175,7 @@ def _judge(
         lambda: fold_models(pairs.images, pairs.captions, of, drawn),
     )
     models = [Cca(*map(np.asarray, model)) for model in models]
-    scorer = detector(FoldTask(pairs, of, drawn, models, rows))
+    scorer = detector(FoldTask(pairs, of, drawn, models, rows, images))
     say(2)
     evidence = _evidence(scorer, pairs, of, drawn, seed, stages, executor)
     say(3)
@@ -186,9 +196,10 @@ def _judge(
     fold = back(of.of_pair, -1)
     shifts = find_shifts(models, every.images, every.captions, every.image_of, fold, executor)
     made = Provenance(name, scorer.name, folds, seed, of_all, __version__, fingerprint)
-    return _judgement(
+    judgement = _judgement(
         every.image_of, back, of, groups, evidence, found, proposals, shifts, placeholders, made
     )
+    return replace(judgement, nearest_images=images[groups.near][image_number])
 
 
 def _without(

@@ -14,7 +14,7 @@ from l2rm_jax.linear.rows import BLOCK, Rows, unit_rows
 
 _COPIES = 5  # a placeholder has at least this many images with the same picture,
 _CAPTIONS = 10  # or at least this many captions,
-_TIMES = 3  # and at least this multiple of the median number of captions per image
+_TIMES = 3  # and in either case at least this multiple of the median number of all pictures
 _ALIKE = 0.5  # length of the mean of unit vectors: longer for captions of one real picture
 
 
@@ -48,12 +48,14 @@ def find_placeholders(
       image_of: row of the image that each caption is stored with.
     """
     first = first_of_equals(image_keys)
-    stored, counts = np.unique(image_of, return_counts=True)
-    copies = np.bincount(first[stored], minlength=len(first))
     picture = first[image_of]
+    copies = np.bincount(first[np.unique(image_of)], minlength=len(first))
     captions_of = np.bincount(picture, minlength=len(first))
-    many = max(_CAPTIONS, _TIMES * np.median(counts))
-    found = np.flatnonzero((copies >= _COPIES) | (captions_of >= many))
+    many_copies, many_captions = (
+        max(fewest, _TIMES * np.median(numbers[numbers > 0]))
+        for fewest, numbers in ((_COPIES, copies), (_CAPTIONS, captions_of))
+    )
+    found = np.flatnonzero((copies >= many_copies) | (captions_of >= many_captions))
     if not len(found):
         return []
     centre = unit_rows(captions[_some(np.arange(len(picture)))]).mean(axis=0)

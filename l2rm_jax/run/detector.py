@@ -72,10 +72,12 @@ def open_detector(
                     _keep_scores(config, data.train, task, fold, workdir)
                 runs = {"epoch": epoch, "workdir": workdir, "replicas": replicas, "train": train}
                 run = run_of_fold.enter_context(fold_run(config, data, fold, **runs))
-                part = np.sort(task.rows[task.drawn[fold].pairs])
-                similarity, temperature = fold_similarity(run, data.train, part)
+                own = np.sort(task.drawn[fold].pairs)
+                images = np.unique(task.images[task.folds.image_of[own]])
+                similarity, temperature = fold_similarity(run, data.train, images, task.rows[own])
                 return Model(
-                    lambda images, captions: similarity(images, task.rows[captions]), temperature
+                    lambda images, captions: similarity(task.images[images], task.rows[captions]),
+                    temperature,
                 )
 
             return Scorer(config.judgement.detector, model_of)
@@ -130,14 +132,18 @@ def fold_run(
 
 
 def fold_similarity(
-    run: Run, pairs: TrainPairs, part: Int[np.ndarray, " n"]
+    run: Run,
+    pairs: TrainPairs,
+    images: Int[np.ndarray, " m"],
+    captions: Int[np.ndarray, " n"],
 ) -> tuple[Similarity, float]:
     """Make the function by which an open run compares images and captions, and its temperature.
 
     Args:
       run: the run that has not seen these pairs.
       pairs: all pairs.
-      part: rows of these pairs, ascending.
+      images: rows of the images to compare, ascending.
+      captions: likewise of the captions.
 
     Returns:
       The similarity, a function of rows of images and captions of these pairs; and the best
@@ -146,9 +152,8 @@ def fold_similarity(
     dev = run.data.dev.head(min(len(run.data.dev.images), REFERENCES))
     temperature = best_temperature(run.score(dev), dev.caption_image)
     if run.model.is_product:
-        images = np.unique(pairs.stored_image[part])
-        codes = run.score(pairs.cross(images, part), RunScorer.embeddings)
-        return product_similarity(images, codes[0], part, codes[1]), temperature
+        codes = run.score(pairs.cross(images, captions), RunScorer.embeddings)
+        return product_similarity(images, codes[0], captions, codes[1]), temperature
 
     def similarity(images: np.ndarray, captions: np.ndarray) -> np.ndarray:
         return run.score(pairs.cross(images, captions))

@@ -75,6 +75,22 @@ def test_the_order_of_rows_changes_nothing(audit, pairs):
 
 
 @pytest.mark.slow
+def test_equal_rows_of_images_are_one_image(audit, pairs, caplog):
+    """One row per pair, as vectors are often stored."""
+    caplog.set_level("INFO", "l2rm_jax")
+    images, captions, stored, _ = pairs
+    repeated = l2rm_jax.audit_pairs(images[stored], captions).judgement
+    for name in ("information", "posterior", "similarity", "none_fits"):
+        first, second = (getattr(each, name) for each in (audit, repeated))
+        np.testing.assert_allclose(second, first, atol=2e-4, err_msg=name)
+    assert not repeated.placeholders and repeated.rate == pytest.approx(audit.rate)
+    np.testing.assert_array_equal(repeated.image_of, np.arange(len(captions)))
+    near = repeated.nearest_images[0]
+    np.testing.assert_array_equal(stored[near], audit.nearest_images[stored[0]])
+    assert f"900 rows of images are {len(np.unique(stored))} images" in caplog.text
+
+
+@pytest.mark.slow
 def test_near_duplicates_share_fold_and_group(pairs):
     images, captions, stored, _ = pairs
     twins = images.copy()

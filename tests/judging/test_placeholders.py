@@ -72,5 +72,5 @@ def test_the_rest_is_judged_as_if_the_placeholder_were_not_there():
 
 def test_nothing_but_a_placeholder_is_refused():
     _, captions, stored, _ = make_pairs(60, 1, 0.0)
-    with pytest.raises(DataError, match="60 captions"):
+    with pytest.raises(DataError, match="of the 1 images"):
         l2rm_jax.audit_pairs(np.ones((60, 4), np.float32), captions, stored)

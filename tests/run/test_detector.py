@@ -155,7 +155,7 @@ def test_heads_without_vectors_are_scored_in_blocks(whole, config, data, devices
     for is_product in (True, False):
         monkeypatch.setattr(RetrievalModel, "is_product", is_product)
         with open_run(own, data, whole / "judgement/fold-0", devices) as run:
-            similarity, temperature = detector.fold_similarity(run, data.train, part)
+            similarity, temperature = detector.fold_similarity(run, data.train, images, part)
             found.append((np.asarray(similarity(images, part)), temperature))
     for vectors, blocks in zip(*found, strict=True):
         np.testing.assert_allclose(vectors, blocks, atol=1e-4)
