@@ -1,11 +1,15 @@
 """Turn captions into word indices: the tokenizer and the vocabulary."""
 
+import functools
 import json
+import os
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int32
@@ -47,10 +51,25 @@ def tokenize(caption: str, split_sentences: SentenceSplitter | None = None) -> l
             return words
     elif is_unspaced(caption):
         return segment(caption)
-    from nltk.tokenize import word_tokenize  # imports SciPy's statistics, which takes a second
-
     parts = split_sentences(caption) if split_sentences else [caption]
-    return [word for part in parts for word in word_tokenize(part, preserve_line=True)]
+    return [word for part in parts for word in _nltk().word_tokenize(part, preserve_line=True)]
+
+
+@functools.cache
+def _nltk() -> Any:
+    """Import NLTK's tokenizers, and SciPy's statistics with them, which takes a second.
+
+    The import fails without a home directory, as in a container whose user has no entry.
+    """
+    has_home = os.path.expanduser("~") != "~"
+    if not has_home:
+        os.environ["HOME"] = tempfile.gettempdir()
+    try:
+        from nltk import tokenize as tokenizers
+    finally:
+        if not has_home:
+            del os.environ["HOME"]
+    return tokenizers
 
 
 def load_sentence_splitter() -> SentenceSplitter:
@@ -59,10 +78,8 @@ def load_sentence_splitter() -> SentenceSplitter:
     Raises:
       ConfigError: the model is not installed.
     """
-    from nltk.tokenize.punkt import PunktTokenizer
-
     try:
-        return PunktTokenizer("english").tokenize
+        return _nltk().punkt.PunktTokenizer("english").tokenize
     except LookupError:
         raise ConfigError(
             "data.split_sentences requires NLTK's punkt model, which is not installed",

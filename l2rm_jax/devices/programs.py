@@ -1,5 +1,6 @@
 """Compiled programs: compilation in a separate thread, compiler flags, and the disk cache."""
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -102,11 +103,16 @@ def keep_compiled_programs() -> None:
     """Cache compiled programs in the user's cache directory, unless a cache is configured.
 
     JAX_COMPILATION_CACHE_DIR sets another directory. A damaged entry causes a warning and is
-    compiled again.
+    compiled again. Without a home directory, or one that this user may write to, nothing is kept.
     """
-    if jax.config.jax_compilation_cache_dir is None:
+    if jax.config.jax_compilation_cache_dir is not None:
+        return
+    with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: there is no home directory
         caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        jax.config.update("jax_compilation_cache_dir", str(Path(caches, "l2rm_jax", "compiled")))
+        directory = Path(caches, "l2rm_jax", "compiled")
+        directory.mkdir(parents=True, exist_ok=True)
+        if os.access(directory, os.W_OK):
+            jax.config.update("jax_compilation_cache_dir", str(directory))
 
 
 def set_compiler_flags() -> None:
