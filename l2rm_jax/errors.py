@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -68,6 +69,23 @@ class CheckpointError(L2RMError, RuntimeError):
 def first_line(error: Exception, max_chars: int = 1000) -> str:
     """Type and first line of an error of another library, cut to `max_chars` characters."""
     return f"{type(error).__name__}: {error}".splitlines()[0][:max_chars]
+
+
+def expand_home(path: str | Path) -> str:
+    """Replace `~` or `~user` at the start of a path, which a shell leaves in `--flag=~/path`.
+
+    Args:
+      path: a file or directory; a name such as `~draft.csv` of no user stays as it is.
+
+    Raises:
+      ConfigError: there is no home directory.
+    """
+    expanded = os.path.expanduser(path)
+    if re.match(r"~(/|$)", str(expanded)):
+        raise ConfigError(
+            f"{path}: found no home directory of this user, expected a path without ~"
+        )
+    return str(expanded)
 
 
 def nearest_path(path: str | Path) -> Path | None:

@@ -15,7 +15,7 @@ from l2rm_jax.bases import Preparation
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pixels import Pixels
-from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.errors import ConfigError, DataError, expand_home
 from l2rm_jax.evaluation.scoring import ignore_progress
 from l2rm_jax.pages import PageAlignment
 from l2rm_jax.retriever import search, sources
@@ -342,7 +342,7 @@ class Retriever:
         """
         if self._save is None:
             raise ConfigError(f"save_pretrained: found {self.name}, expected the model of one run")
-        self._save(directory)
+        self._save(expand_home(directory))
 
     def _check(self, encodings: Encodings, kind: type[Encodings], name: str) -> None:
         if not isinstance(encodings, kind):

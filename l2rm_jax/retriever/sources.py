@@ -23,7 +23,7 @@ from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.record import read_record
 from l2rm_jax.data.scenes.drawing import write_png
 from l2rm_jax.data.split_files import split_file
-from l2rm_jax.errors import ConfigError, DataError, nearest_flag
+from l2rm_jax.errors import ConfigError, DataError, expand_home, nearest_flag
 
 SPLIT = "test"  # default split of a directory
 
@@ -79,9 +79,11 @@ def image_source(
       DataError: no rows, a wrong shape or dtype, another number of ids, or unreadable files.
       ConfigError: `region_counts` or `ids` for a directory.
     """
-    if isinstance(images, str | Path) and Path(images).is_file():
+    if isinstance(images, str | Path):
+        images = expand_home(images)
+    if isinstance(images, str) and Path(images).is_file():
         images = [images]
-    if not isinstance(images, str | Path):
+    if not isinstance(images, str):
         items = _encoded_pictures(images, preparation, encode)
         if items is None:
             _check_rows("images", array := np.asanyarray(images))
@@ -92,14 +94,14 @@ def image_source(
         return Source(items, _checked_ids(ids, len(items), "images"))
     if region_counts is not None or ids is not None:
         raise ConfigError(f"region_counts and ids cannot be combined with a directory ({images})")
-    stored = open_named_split(str(images), data_config, in_pixels=preparation is not None)
+    stored = open_named_split(images, data_config, in_pixels=preparation is not None)
     texts = captions = None
     if len(stored):
         starts = np.searchsorted(stored.image_of, np.arange(len(stored.images) + 1))
         labels = stored.labels
         captions = [labels[slice(*ends)] for ends in itertools.pairwise(starts)]
         texts = [own[0] for own in captions]
-    record = read_record(split_name(str(images))[0])
+    record = read_record(split_name(images)[0])
     return Source(stored.images, stored.image_ids, texts, captions, record)
 
 

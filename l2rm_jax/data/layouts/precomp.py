@@ -15,7 +15,7 @@ from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.repeats import undo_repeats
 from l2rm_jax.data.shards import have_vectors
 from l2rm_jax.data.split_files import split_file
-from l2rm_jax.errors import ConfigError, DataError, Problems, nearest_flag
+from l2rm_jax.errors import ConfigError, DataError, Problems, expand_home, nearest_flag
 
 StoredImages = RegionFeatures | Pixels
 CAPTION_ID = "caption_id"  # column of the names that a .tsv gives its captions
@@ -121,14 +121,15 @@ def check_directory(path: str | Path, or_shards: bool = False) -> Path:
     )
     if not path:
         raise ConfigError(f"data.path: empty; {expected}", hint="--data=DIR")
-    if not Path(path).is_dir():
+    path = Path(expand_home(path))
+    if not path.is_dir():
         raise DataError(f"{path}: no such directory; {expected}", hint=nearest_flag("data", path))
     if not or_shards and have_vectors(path):
         raise DataError(
             f"{path}: found vectors in shards; {expected}",
             hint=f"l2rm import --source={shlex.quote(str(path))} --out=DATA",
         )
-    return Path(path)
+    return path
 
 
 def _check_vector_count(source: Path, texts: list[str], vectors: RegionFeatures) -> None:
