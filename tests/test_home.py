@@ -13,6 +13,7 @@ from l2rm_jax.config import FIELDS
 from l2rm_jax.data.encoders import make_encoder
 from l2rm_jax.errors import ConfigError, expand_home
 from l2rm_jax.run.config_file import load_config
+from tests.audit.made import make_audit
 
 
 @pytest.fixture
@@ -82,13 +83,13 @@ def test_encoders_in_the_home_directory(home, spec):
 
 
 def test_paths_in_python(home):
-    vectors = np.random.default_rng(0).normal(size=(200, 8)).astype(np.float32)
-    audit = l2rm_jax.audit_pairs(vectors, vectors)
+    audit = make_audit()
     audit.write("~/made/audit")
     audit.write(Path("~/made/other"))
-    assert len(l2rm_jax.open_audit("~/made/audit").pairs) == 200
+    assert len(l2rm_jax.open_audit("~/made/audit").pairs) == len(audit.pairs)
     assert (home / "made/other/judgement.npz").is_file()
     (home / "data").mkdir()
+    vectors = np.random.default_rng(0).normal(size=(200, 8)).astype(np.float32)
     for side in ("ims", "caps"):
         np.save(home / f"data/train_{side}.npy", vectors)
     assert len(l2rm_jax.open_pairs("~/data")) == len(l2rm_jax.open_pairs(Path("~/data"))) == 200

@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.files import new_directory, open_array
+from l2rm_jax.data.npy_files import write_array
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.errors import ConfigError, DataError, expand_home, first_line
 from l2rm_jax.evaluation.codes import CodedCaptions
@@ -167,7 +168,7 @@ class Encodings:
         with new_directory(Path(expand_home(path))) as directory:
             for number, part in enumerate(self.parts):
                 for name, array in _arrays(part):
-                    np.save(directory / f"{number}-{name}.npy", array)
+                    write_array(directory / f"{number}-{name}.npy", np.asarray(array))
             # ASCII: a text may hold a lone surrogate, which UTF-8 cannot write.
             (directory / FILE).write_text(json.dumps(header))
 
