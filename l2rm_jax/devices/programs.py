@@ -1,6 +1,7 @@
 """Compiled programs: compilation in a separate thread, compiler flags, and the disk cache."""
 
 import contextlib
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from typing import Any
 import jax
 
 from l2rm_jax.devices.memory import keep_freed_memory, release_free_memory
+
+_log = logging.getLogger(__name__)
 
 FUSION_EMITTERS = "--xla_cpu_use_fusion_emitters"
 OPTIMISATION_LEVEL = "--xla_backend_optimization_level"
@@ -93,7 +96,10 @@ def _run_in_thread(function: Callable[[], Any]) -> Future:
 
 
 def prepare_process() -> None:
-    """Set up memory, compiler flags and the program cache; call it before any device is used."""
+    """Set up memory, types, compiler flags and the program cache, before any device is used."""
+    if jax.config.jax_enable_x64:
+        _log.info("JAX_ENABLE_X64 is set for other work, and ignored: l2rm computes in float32")
+        jax.config.update("jax_enable_x64", False)
     keep_freed_memory()
     set_compiler_flags()
     keep_compiled_programs()

@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 from l2rm_jax.config import default
 from l2rm_jax.data.hub import find_directory
 from l2rm_jax.data.text import Vocabulary
+from l2rm_jax.devices.parallel import in_float32
 from l2rm_jax.errors import ConfigError, expand_home
 from l2rm_jax.methods import make_method
 from l2rm_jax.methods.networks import network
@@ -25,6 +26,7 @@ from l2rm_jax.run.load_trained import Trained, read_trained, save_trained
 CHECKPOINTS = ("best", "last")
 
 
+@in_float32
 def load(
     run: str | Path | Sequence[str | Path],
     *,
