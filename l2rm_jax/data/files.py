@@ -59,6 +59,11 @@ def open_array(path: Path) -> np.ndarray:
         raise DataError(
             f"{path}: holds Python objects, which are never unpickled; expected numbers"
         )
+    if dtype.kind == "V" and dtype.names is None:  # as np.save writes the types of ml_dtypes
+        raise DataError(
+            f"{path}: found {dtype} {list(shape)}, such as bfloat16, which NumPy cannot read; "
+            "expected float32: save array.astype(np.float32)"
+        )
     sizes = all(type(size) is int and size >= 0 for size in shape)  # a bool is an int too
     if dtype.kind not in "biufc" or not sizes:
         raise DataError(f"{path}: found {dtype} {list(shape)}, expected numbers")
