@@ -107,7 +107,7 @@ def nearest_path(path: str | Path) -> Path | None:
 def nearest_flag(flag: str, path: str | Path, end: str = "") -> str | None:
     """The flag with the existing path most similar to a mistyped one, as a hint; None without."""
     found = nearest_path(path)
-    return None if found is None else f"--{flag}={shlex.quote(f'{found}{end}')}"
+    return None if found in (None, Path(path)) else f"--{flag}={shlex.quote(f'{found}{end}')}"
 
 
 def _raise_unreadable(error: OSError) -> None:

@@ -20,7 +20,7 @@ import jax
 from ml_collections import ConfigDict
 
 from l2rm_jax.cli import Command, Flag, Mode
-from l2rm_jax.cli.error_lines import error_lines, interrupted_line
+from l2rm_jax.cli.error_lines import error_lines, interrupted_line, missing_package_error
 from l2rm_jax.cli.help import answer, show
 from l2rm_jax.cli.mistakes import require_flags
 from l2rm_jax.cli.mode import CONFIG, DATA, FIELD, PRETRAINED, SHARED_PLACE
@@ -308,6 +308,8 @@ def main(words: Sequence[str]) -> None:
         if isinstance(error, OSError):
             exit_if_reader_left(error)
         exit_with_error(error_lines(error, command, MODES))
+    except ModuleNotFoundError as error:
+        exit_with_error(error_lines(missing_package_error(error)))
     except jax.errors.JaxRuntimeError as error:
         if OUT_OF_MEMORY not in str(error):
             raise

@@ -92,7 +92,7 @@ class Retriever:
 
         Args:
           images: features `[N, R, D]` or `[N, D]`, float16, float32 or float64, in memory or
-            memory-mapped; or `"DIR:split"`, a split on disk (`DIR` alone is its split "test"); or
+            memory-mapped, of any library, or as a list of rows; or `"DIR:split"`, a split on disk (`DIR` alone is its split "test"); or
             Pillow pictures or names of picture files, which the encoder of the imported training
             data encodes. For a model with a pretrained image encoder, also pixels `[N, S, S, 3]` as
             `l2rm import --encoder=pixels:DIR` writes them.
@@ -134,7 +134,7 @@ class Retriever:
         A warning names captions without any known word.
 
         Args:
-          captions: a text, several texts, or vectors `[N, D]` or `[N, L, D]`.
+          captions: a text, several texts, or vectors `[N, D]` or `[N, L, D]` of any library.
           ids: your id of each caption; None: its row number.
           progress: as in `encode_images`.
 

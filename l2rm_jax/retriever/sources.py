@@ -161,7 +161,7 @@ def caption_source(captions: Captions, ids: Sequence[str] | None) -> Source:
         array = _array("captions", given)
         vectors = RegionFeatures.from_array(array, "captions", vector="word")
         return Source(vectors, _checked_ids(ids, len(vectors), "captions"))
-    texts = list(given)
+    texts = as_list("captions", given)
     for row, text in enumerate(texts):
         if not isinstance(text, str):
             raise DataError(
