@@ -91,11 +91,11 @@ class Retriever:
         """Encode images; features must be computed in the same way as for the training images.
 
         Args:
-          images: features `[N, R, D]` or `[N, D]`, float16, float32 or float64, in memory or
-            memory-mapped, of any library, or as a list of rows; or `"DIR:split"`, a split on disk (`DIR` alone is its split "test"); or
-            Pillow pictures or names of picture files, which the encoder of the imported training
-            data encodes. For a model with a pretrained image encoder, also pixels `[N, S, S, 3]` as
-            `l2rm import --encoder=pixels:DIR` writes them.
+          images: features `[N, R, D]` or `[N, D]`, float16, float32, float64 or bfloat16, in memory
+            (of any library, or a list of rows) or memory-mapped; or `"DIR:split"`, a split on disk
+            (`DIR` alone is its split "test"); or Pillow pictures or names of picture files, which
+            the encoder of the imported training data encodes. For a model with a pretrained image
+            encoder, also pixels `[N, S, S, 3]` as `l2rm import --encoder=pixels:DIR` writes them.
           region_counts: number of regions of each image, 1 to R, if sets differ; rows after them
             are ignored. None: R each.
           ids: your id of each image; None: its row number, or the name of its file. A directory has
