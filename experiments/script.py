@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from l2rm_jax.cli.error_lines import error_lines
+from l2rm_jax.cli.error_lines import error_lines, missing_package_error
 from l2rm_jax.data.files import replace_file
 from l2rm_jax.errors import L2RMError
 
@@ -72,6 +72,8 @@ def start(main_function: Callable[[], None], prepare: bool = True) -> None:
         main_function()
     except L2RMError as error:
         sys.exit(error_lines(error))
+    except ModuleNotFoundError as error:
+        sys.exit(error_lines(missing_package_error(error)))
 
 
 def write_rows(

@@ -109,6 +109,24 @@ class LogLines(logging.Handler):
 
 
 @contextlib.contextmanager
+def unconfigured_root() -> Iterator[None]:
+    """Leave the root logger as it is within a `with` block.
+
+    absl, with which orbax logs, calls `logging.basicConfig` if the root logger has no handler. In
+    the block it has one that does as Python does without any: warnings go to standard error.
+    """
+    root, last = logging.getLogger(), logging.lastResort
+    if root.handlers or last is None:
+        yield
+        return
+    root.addHandler(last)
+    try:
+        yield
+    finally:
+        root.removeHandler(last)
+
+
+@contextlib.contextmanager
 def stage_lines(work: str, stages: Sequence[str]) -> Iterator[Callable[[int], None]]:
     """Say which stage of some work begins: `judging, 2 of 5: scores`.
 

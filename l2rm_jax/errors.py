@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -70,6 +71,23 @@ def first_line(error: Exception, max_chars: int = 1000) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0][:max_chars]
 
 
+def expand_home(path: str | Path) -> str:
+    """Replace `~` or `~user` at the start of a path, which a shell leaves in `--flag=~/path`.
+
+    Args:
+      path: a file or directory; a name such as `~draft.csv` of no user stays as it is.
+
+    Raises:
+      ConfigError: there is no home directory.
+    """
+    expanded = os.path.expanduser(path)
+    if re.match(r"~(/|$)", str(expanded)):
+        raise ConfigError(
+            f"{path}: found no home directory of this user, expected a path without ~"
+        )
+    return str(expanded)
+
+
 def nearest_path(path: str | Path) -> Path | None:
     """Correct a mistyped path, part by part, to the most similar one that exists; None if none is.
 
@@ -89,7 +107,7 @@ def nearest_path(path: str | Path) -> Path | None:
 def nearest_flag(flag: str, path: str | Path, end: str = "") -> str | None:
     """The flag with the existing path most similar to a mistyped one, as a hint; None without."""
     found = nearest_path(path)
-    return None if found is None else f"--{flag}={shlex.quote(f'{found}{end}')}"
+    return None if found in (None, Path(path)) else f"--{flag}={shlex.quote(f'{found}{end}')}"
 
 
 def _raise_unreadable(error: OSError) -> None:

@@ -21,7 +21,7 @@ from l2rm_jax.data.loading import data_of_pairs
 from l2rm_jax.data.pairs import Captions, Images, Pairs
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.vectors import VectorRows
-from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.errors import ConfigError, DataError, expand_home
 from l2rm_jax.judging.content_keys import vector_keys
 from l2rm_jax.linear.rows import Rows
 from l2rm_jax.retriever import Retriever, load
@@ -93,7 +93,10 @@ def fit(
             on_epoch(EpochReport(finished, run.total_epochs, recalls["rsum"], dict(recalls)))
 
     with ExitStack() as stack:
-        workdir = Path(workdir or stack.enter_context(TemporaryDirectory(prefix="l2rm-")))
+        workdir = (
+            stack.enter_context(TemporaryDirectory(prefix="l2rm-")) if workdir is None else workdir
+        )
+        workdir = Path(expand_home(workdir))
         data = data_of_pairs((*splits, splits[1]), config.data, config.mismatch, workdir)
         train(config, workdir, on_epoch=report, data=data)
         retriever = load(workdir)

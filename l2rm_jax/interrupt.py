@@ -110,5 +110,6 @@ def _end() -> NoReturn:
     """Write the line past Python's buffers, whose locks may be held, and end."""
     _State.is_ended = True
     with contextlib.suppress(OSError):
-        os.write(2, f"\n{_State.line}\n".encode() if os.isatty(2) else f"{_State.line}\n".encode())
+        line = f"\n{_State.line}\n" if os.isatty(2) else f"{_State.line}\n"
+        os.write(2, line.encode(errors="backslashreplace"))  # the name of a file may be no UTF-8
     os._exit(STATUS)

@@ -20,11 +20,11 @@ import jax
 from ml_collections import ConfigDict
 
 from l2rm_jax.cli import Command, Flag, Mode
-from l2rm_jax.cli.error_lines import error_lines, interrupted_line
+from l2rm_jax.cli.error_lines import error_lines, interrupted_line, missing_package_error
 from l2rm_jax.cli.help import answer, show
 from l2rm_jax.cli.mistakes import require_flags
 from l2rm_jax.cli.mode import CONFIG, DATA, FIELD, PRETRAINED, SHARED_PLACE
-from l2rm_jax.console import LogLines
+from l2rm_jax.cli.streams import escape_characters, exit_if_reader_left, show_log
 from l2rm_jax.devices.hosts import (
     OUT_OF_MEMORY,
     exit_now,
@@ -182,6 +182,7 @@ def _audit(command: Command) -> None:
         audit.describe_audit(found, out, flags) if found else audit.describe_share(place.share, out)
     )
     if found and (status := audit.exit_status(found)):
+        sys.stdout.flush()
         sys.exit(status)
 
 
@@ -307,13 +308,18 @@ def main(words: Sequence[str]) -> None:
         begin_work(interrupted_line(command))
         _join_hosts(command)
         command.mode.run(command)
+        sys.stdout.flush()  # an error of the output is still reported below
     except StoppedError as error:
         if not is_single_host():
             jax.distributed.shutdown()  # waits for all hosts
         # The status that a shell gives a process that the signal ended.
         exit_now(str(error), 128 + error.signal)
     except (L2RMError, OSError) as error:  # OSError: disk full, no permission, ...
+        if isinstance(error, OSError):
+            exit_if_reader_left(error)
         exit_with_error(error_lines(error, command, MODES))
+    except ModuleNotFoundError as error:
+        exit_with_error(error_lines(missing_package_error(error)))
     except jax.errors.JaxRuntimeError as error:
         if OUT_OF_MEMORY not in str(error):
             raise
@@ -337,6 +343,7 @@ def _join_hosts(command: Command) -> None:
 def run_command() -> None:
     """Run the command line of this process: help at once, a mode after setting up the process."""
     handle_ctrl_c()
+    escape_characters()
     # As with `python -m`: plug-ins may lie where the command is run.
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
@@ -347,12 +354,15 @@ def run_command() -> None:
         sys.exit(error_lines(error))
     if text is not None:
         leave_ctrl_c()
-        show(text)
+        try:
+            show(text)
+            sys.stdout.flush()
+        except OSError as error:
+            exit_if_reader_left(error)
+            raise
         return
+    show_log()
     prepare_process()
-    # Libraries log warnings only; this package also logs its progress.
-    logging.basicConfig(handlers=[LogLines()], level=logging.WARNING)
-    logging.getLogger("l2rm_jax").setLevel(logging.INFO)
     main(words)
 
 

@@ -14,7 +14,7 @@ from l2rm_jax.data.train_pairs import Data
 from l2rm_jax.data.word_report import report_words
 from l2rm_jax.data.word_vectors import describe_unknown
 from l2rm_jax.devices.hosts import exit_on_host_failure, is_primary, is_single_host
-from l2rm_jax.devices.parallel import Replicas
+from l2rm_jax.devices.parallel import Replicas, in_float32
 from l2rm_jax.errors import CheckpointError, DivergedError, StoppedError
 from l2rm_jax.evaluation.recall import recall_table
 from l2rm_jax.run.config_file import check_workdir
@@ -42,6 +42,7 @@ from l2rm_jax.run.stop_signal import StopSignal
 OnEpoch = Callable[[Run, int, Mapping[str, float]], None]
 
 
+@in_float32
 def train(
     config: ConfigDict,
     workdir: str | Path,

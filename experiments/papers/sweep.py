@@ -45,8 +45,14 @@ def main() -> None:
     parser.add_argument("--out", required=True, type=Path, help="directory of the sweep")
     add_settings(parser, "vary", "set")
     arguments = parser.parse_args()
-    config = load_config(arguments.config)
-    run_grid(grid(config, arguments.vary, arguments.set), arguments.out)
+    settings = dict(arguments.set)
+    config = load_config(arguments.config, plugin_names(settings.pop("plugins", ())))
+    run_grid(grid(config, arguments.vary, settings), arguments.out)
+
+
+def plugin_names(value: Any) -> tuple[str, ...]:
+    """Return the modules of `--set plugins=mine.focal,mine.bilinear`, or of a tuple."""
+    return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
 
 
 def grid(

@@ -18,6 +18,7 @@ from l2rm_jax.data.layouts import open_pairs
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.train_pairs import TrainPairs
 from l2rm_jax.data.word_report import WordReport, report_texts
+from l2rm_jax.devices.parallel import in_float32
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.executors import LOCAL, Executor
 from l2rm_jax.judging import Judgement, judge_pairs
@@ -192,6 +193,7 @@ def audit_pairs(
 def audit_pairs(
     images: Any, *, image: str, caption: str, model: Any = None, **settings: Unpack[_Settings]
 ) -> Audit: ...
+@in_float32
 def audit_pairs(
     images: Any,
     captions: Float[np.ndarray, "pairs dc"] | Sequence[str] | None = None,

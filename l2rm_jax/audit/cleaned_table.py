@@ -12,6 +12,8 @@ import numpy as np
 from jaxtyping import Bool, Int
 from ml_collections import ConfigDict
 
+from l2rm_jax.data.files import named_if_full
+from l2rm_jax.data.parquet_vectors import open_parquet
 from l2rm_jax.data.record import read_record
 from l2rm_jax.importing.csv_rows import find_dialect
 from l2rm_jax.importing.splits import rows_of_splits
@@ -51,7 +53,8 @@ def write_kept_table(
     stays = np.unique(np.concatenate([train[kept], *rows.values()]))
     out = directory / f"kept{path.suffix}"
     columns = [*record["columns"]["image"], *record["columns"]["captions"]]
-    _COPIERS[source["kind"]](path, out, stays, columns)
+    with named_if_full(out):
+        _COPIERS[source["kind"]](path, out, stays, columns)
     mixed = np.count_nonzero(np.isin(train[~kept], stays))
     note = f"{out.name}: {len(stays):,} rows of {path}, unchanged"
     if mixed:
@@ -99,8 +102,8 @@ def _copy_parquet(
     """Copy the rows of each row group."""
     import pyarrow.parquet as pq
 
-    start, table = 0, pq.ParquetFile(source)
-    with pq.ParquetWriter(out, table.schema_arrow) as writer:
+    start, table = 0, open_parquet(source)
+    with out.open("wb") as file, pq.ParquetWriter(file, table.schema_arrow) as writer:
         for number in range(table.num_row_groups):
             group = table.read_row_group(number)
             own = stays[(stays > start) & (stays <= start + len(group))] - start - 1

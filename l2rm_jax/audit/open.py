@@ -10,7 +10,7 @@ from l2rm_jax.audit.audit import Audit, Settings
 from l2rm_jax.audit.table import columns_of_user, read_table
 from l2rm_jax.data.layouts import picture_files
 from l2rm_jax.data.pairs import Pairs
-from l2rm_jax.errors import DataError
+from l2rm_jax.errors import DataError, expand_home
 from l2rm_jax.judging import JUDGEMENT_FILE, read_judgement
 
 
@@ -24,11 +24,9 @@ def open_audit(directory: str | Path) -> Audit:
       DataError: it is no directory of an audit, or a file is damaged.
       ConfigError: a package is missing that reads the table.
     """
-    directory = Path(directory)
+    directory = Path(expand_home(directory))
     if not (directory / JUDGEMENT_FILE).is_file():
-        raise DataError(
-            f"{directory}: found no {JUDGEMENT_FILE}, expected the directory of an audit"
-        )
+        raise DataError(f"{directory}: found no {JUDGEMENT_FILE}, expected a finished audit")
     judgement = read_judgement(directory / JUDGEMENT_FILE)
     try:
         report: dict[str, Any] = json.loads((directory / "report.json").read_bytes())

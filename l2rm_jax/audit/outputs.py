@@ -12,6 +12,7 @@ from l2rm_jax.audit.review import FITS, check_sample
 from l2rm_jax.audit.table import FILES, pair_columns, write_table
 from l2rm_jax.data.files import new_directory, replace_array, replace_file
 from l2rm_jax.data.layouts import SCENES, is_scenes
+from l2rm_jax.errors import expand_home
 from l2rm_jax.judging import JUDGEMENT_FILE, write_judgement
 from l2rm_jax.pages import Gallery, write_gallery
 from l2rm_jax.retriever.sources import scene_pictures
@@ -25,9 +26,10 @@ def write_audit(audit: Audit, directory: str | Path) -> Path:
     Raises:
       ConfigError: the directory exists already.
     """
-    with new_directory(Path(directory)) as unfinished:
+    directory = Path(expand_home(directory))
+    with new_directory(directory) as unfinished:
         write_files(audit, unfinished)
-    return Path(directory)
+    return directory
 
 
 def write_files(audit: Audit, directory: Path) -> None:

@@ -12,6 +12,7 @@ from jaxtyping import Bool
 
 from l2rm_jax.audit.audit import Audit
 from l2rm_jax.data.columns import column_values
+from l2rm_jax.data.files import named_if_full
 from l2rm_jax.data.parquet_vectors import open_parquet
 from l2rm_jax.errors import ConfigError, DataError, first_line
 from l2rm_jax.judging.judgement import KINDS
@@ -146,10 +147,11 @@ def write_table(path: Path, columns: Mapping[str, Column]) -> None:
     CSV is UTF-8 with a header; unknown cells are empty, our numbers have six digits.
     """
     if path.suffix == ".parquet":
-        _write_parquet(path, columns)
+        with named_if_full(path):
+            _write_parquet(path, columns)
         return
     rows = len(next(iter(columns.values())).known)
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with named_if_full(path), path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
         for start in range(0, rows, _BLOCK):
@@ -176,7 +178,8 @@ def _write_parquet(path: Path, columns: Mapping[str, Column]) -> None:
         )
         for name, (values, known, _) in columns.items()
     }
-    pyarrow.parquet.write_table(pyarrow.table(arrays), path)
+    with path.open("wb") as file:  # a path may be taken as a URI
+        pyarrow.parquet.write_table(pyarrow.table(arrays), file)
 
 
 def read_table(directory: Path, pairs: int) -> dict[str, np.ndarray]:

@@ -5,6 +5,7 @@
 - `parse`: turns them into a `Command`, with the config that `config_flags` chooses;
 - `mistakes`: the errors of a wrong mode, flag or field, with the nearest right one;
 - `help`: the screens of `--help` and `--version`;
+- `streams`: the log, characters and readers of standard output and error;
 - `error_lines`: an error as the lines that a person sees.
 
 The other modes are the table in `main.py`. May import `run` and the packages that `run` may

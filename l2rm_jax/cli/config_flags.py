@@ -3,7 +3,7 @@
 import ast
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,12 @@ from ml_collections import ConfigDict
 from l2rm_jax import config as defaults
 from l2rm_jax.cli.mistakes import unknown_field_flag_error, value_error
 from l2rm_jax.cli.parse import KINDS, PREFIX, parse_value
-from l2rm_jax.config import epoch_fields, flat
+from l2rm_jax.config import FIELDS, epoch_fields, flat
 from l2rm_jax.data.encoders.pixels import PIXELS
 from l2rm_jax.data.layouts.precomp import has_pixels
 from l2rm_jax.data.pretrained import read_kind
 from l2rm_jax.data.record import read_record
-from l2rm_jax.errors import ConfigError
+from l2rm_jax.errors import ConfigError, expand_home
 from l2rm_jax.run.config_file import CONFIG_FILE, load_config, read_config, with_changes
 
 _log = logging.getLogger(__name__)
@@ -44,6 +44,7 @@ def choose_config(
     Raises:
       ConfigError: a field does not exist or has a wrong value, or the config cannot be read.
     """
+    fields = {key: [*map(_read_path(key), texts)] for key, texts in fields.items()}
     located = _locate_data(values.pop("data", None))
     path = located.get("data.path", fields.get("data.path", [None])[-1])
     encoder = _pretrained_fields(values.pop("pretrained", None), path)
@@ -53,6 +54,12 @@ def choose_config(
     changes = _merge(_field_values(fields, flat(base)), located, "data")
     changes = _merge(_merge(changes, encoder, "pretrained"), by, "by")
     return with_changes(base, changes), changes, is_built_in
+
+
+def _read_path(key: str) -> Callable[[str | None], str | None]:
+    """The function that reads the value of a field which is a path."""
+    is_path = key in FIELDS and FIELDS[key].is_path
+    return lambda text: expand_home(text) if is_path and text else text
 
 
 def _locate_data(value: str | None) -> dict[str, str]:

@@ -4,7 +4,38 @@ from collections.abc import Sequence
 
 from l2rm_jax.cli.mode import Command, Mode
 from l2rm_jax.cli.words import command_text
-from l2rm_jax.errors import L2RMError
+from l2rm_jax.errors import ConfigError, L2RMError
+
+# Modules of the extras in pyproject.toml, and the extra that installs each.
+EXTRAS = {
+    "charset_normalizer": "import",
+    "datasets": "import",
+    "icu4py": "languages",
+    "matplotlib": "plots",
+    "pyarrow": "parquet",
+    "ray": "ray",
+    "safetensors": "pretrained",
+    "sentencepiece": "encoders",
+    "tensorboardX": "tensorboard",
+    "timm": "encoders",
+    "tokenizers": "pretrained",
+    "torch": "torch",
+    "transformers": "encoders",
+}
+
+
+def missing_package_error(error: ModuleNotFoundError) -> ConfigError:
+    """Return the error for a missing package of an extra, with the command that installs it.
+
+    Raises:
+      ModuleNotFoundError: the module is of no extra.
+    """
+    name = (error.name or "").partition(".")[0]
+    if name not in EXTRAS:
+        raise error
+    return ConfigError(
+        f"the package {name} is not installed", hint=f"pip install 'l2rm_jax[{EXTRAS[name]}]'"
+    )
 
 
 def error_lines(

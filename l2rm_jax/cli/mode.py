@@ -28,6 +28,11 @@ class Flag(NamedTuple):
     many: bool = False
     default: str = ""
 
+    @property
+    def is_path(self) -> bool:
+        """Whether the value is a path, which may begin with `~`."""
+        return any(word in self.value for word in ("DIR", "FILE", "PATH"))
+
 
 # Flags that the parser itself understands, where a mode has them.
 CONFIG = Flag(

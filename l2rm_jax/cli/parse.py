@@ -12,7 +12,7 @@ from l2rm_jax.cli.mistakes import (
 )
 from l2rm_jax.cli.mode import FIELD, Command, Mode
 from l2rm_jax.cli.words import split_words
-from l2rm_jax.errors import ConfigError
+from l2rm_jax.errors import ConfigError, expand_home
 
 PREFIX = "config."
 KINDS: dict[type, tuple[absl_flags.ArgumentParser, str]] = {
@@ -62,9 +62,8 @@ def _flag_values(texts: Mapping[str, list[str | None]], mode: Mode) -> dict[str,
         given = texts.get(flag.name, [])
         if flag.kind is not bool:
             given = [text or None for text in given]  # an empty value is none
-        found = [
-            parse_value(f"--{flag.name}", text, flag.kind, parser.parse, expected) for text in given
-        ]
+        read = expand_home if flag.is_path else parser.parse
+        found = [parse_value(f"--{flag.name}", text, flag.kind, read, expected) for text in given]
         if len(found) > 1 and not flag.many:
             raise ConfigError(f"--{flag.name}: found {len(found)}, expected one")
         if found:

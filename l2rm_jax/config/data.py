@@ -26,14 +26,17 @@ DATA = {
     "data.path": Field(
         "",
         "directory with {train,dev,test}_ims.npy and _caps.txt, _caps.tsv or _caps.npy",
+        is_path=True,
     ),
     "data.vocabulary": Field(
         "",
         'JSON file; "" builds a vocabulary from train and dev and keeps it in the workdir',
+        is_path=True,
     ),
     "data.word_vectors": Field(
         "",
         "initial word embeddings: GloVe text, or FILE.npy with FILE.txt",
+        is_path=True,
     ),
     "data.min_count": Field(4, "minimum count of a word; rarer words become <unk>"),
     "data.split_sentences": Field(
@@ -61,7 +64,9 @@ DATA = {
         "judgement (pairs whose probability of being matched is filter_value or less).",
     ),
     "data.filter_scores": Field(
-        "", ".npy with one score per stored pair, or per row of the imported table; higher = better"
+        "",
+        ".npy with one score per stored pair, or per row of the imported table; higher = better",
+        is_path=True,
     ),
     "data.filter_value": Field(
         0.0,
@@ -99,6 +104,9 @@ DATA = {
         "With mismatch.protocol=semi_paired, instead of mismatch.paired_images: .npy with the "
         "rows of the pairs known to be matched, such as `known.npy` of an audit. Nothing is "
         "permuted.",
+        is_path=True,
     ),
-    "mismatch.file": Field("", "index file (.npy) to use instead of generating a mismatch"),
+    "mismatch.file": Field(
+        "", "index file (.npy) to use instead of generating a mismatch", is_path=True
+    ),
 }

@@ -26,11 +26,13 @@ class Field(NamedTuple):
       default: value of the field if it is not set; a value of another type is an error.
       meaning: description for `--help` and the table in `configs/README.md`.
       allowed: allowed values of this type; None for all.
+      is_path: whether it is a file or directory, which may begin with `~`.
     """
 
     default: Any
     meaning: str
     allowed: Allowed | None = None
+    is_path: bool = False
 
 
 def at_least(lowest: float, reason: str = "") -> Allowed:

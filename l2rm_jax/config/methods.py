@@ -58,10 +58,12 @@ METHODS = {
     "judgement.path": Field(
         "",
         "Reuse an existing judgement: an audit directory or its judgement.npz.",
+        is_path=True,
     ),
     "judgement.scores": Field(
         "",
         "judgement.detector=scores: .npy with one score per pair; higher = better match",
+        is_path=True,
     ),
     "judgement.every": Field(
         0,
@@ -156,6 +158,7 @@ METHODS = {
     "audit.review": Field(
         "",
         "CSV file of manual decisions, for the report and for scores.npy",
+        is_path=True,
     ),
     "audit.by": Field(
         "",

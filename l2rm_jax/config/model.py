@@ -74,10 +74,12 @@ MODEL = {
     "model.pretrained": Field(
         "",
         "Directory with config.json, tokenizer.json, model.safetensors, or a name on the Hub.",
+        is_path=True,
     ),
     "model.pretrained_images": Field(
         "",
         'directory of the image transformer; "" is model.pretrained',
+        is_path=True,
     ),
     "model.text_states": Field(
         "all",

@@ -10,10 +10,10 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-import grain
 import numpy as np
 from jaxtyping import Int
 
+from l2rm_jax.console import unconfigured_root
 from l2rm_jax.data import pairs
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pixels import Pixels
@@ -21,6 +21,9 @@ from l2rm_jax.data.train_pairs import TrainPairs, token_counts
 from l2rm_jax.devices.batch import Batch
 from l2rm_jax.devices.hosts import Share, usable_cores
 from l2rm_jax.errors import ConfigError
+
+with unconfigured_root():  # it imports orbax
+    import grain
 
 BUCKETS = (8, 12, 16, 20, 24, 32, 48, 64)  # numbers of words to which captions are padded
 MAX_WORDS = 64

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Int
 
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.frames import as_numpy
+from l2rm_jax.data.frames import as_numpy, as_vectors
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.text import Vocabulary, tokenize
 from l2rm_jax.errors import DataError, Problems
@@ -63,14 +63,10 @@ def checked_vectors(name: str, values: Any) -> np.ndarray:
       DataError: a wrong rank or dtype, an empty array, or one message per row that is not finite.
     """
     try:
-        array = as_numpy(values)
-        if array.dtype == object and array.ndim == 1:  # a column of pandas or polars
-            array = np.array(list(map(as_numpy, array)))
+        array = as_vectors(values)
         found = f"{array.dtype} {list(array.shape)}"
     except ValueError:
         array, found = np.zeros(0), "vectors of different lengths"
-    if array.dtype.name == "bfloat16":
-        array = array.astype(np.float32)
     if array.ndim != 2 or array.dtype.kind != "f" or 0 in array.shape:
         raise DataError(f"{name}: found {found}, expected floats [{name}, dimensions] or texts")
     bad, largest = [], 0.0

@@ -1,6 +1,7 @@
 """Open arrays and write files safely; every reader and writer uses these functions."""
 
 import contextlib
+import errno
 import glob
 import io
 import itertools
@@ -25,6 +26,7 @@ _log = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.5  # longer than a process holds a lock while it only looks at the others
 # Folders of macOS, Synology, Linux and Windows, in small letters.
 _SYSTEM = {"__macosx", "@eadir", "lost+found", "$recycle.bin", "system volume information"}
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # there is no room for a file
 _FLAGS = {"directory": "out", "page": "html"}  # of the command line, by the kind of path
 
 
@@ -58,6 +60,11 @@ def open_array(path: Path) -> np.ndarray:
     if dtype.hasobject:
         raise DataError(
             f"{path}: holds Python objects, which are never unpickled; expected numbers"
+        )
+    if dtype.kind == "V" and dtype.names is None:  # as np.save writes the types of ml_dtypes
+        raise DataError(
+            f"{path}: found {dtype} {list(shape)}, such as bfloat16, which NumPy cannot read; "
+            "expected float32: save array.astype(np.float32)"
         )
     sizes = all(type(size) is int and size >= 0 for size in shape)  # a bool is an int too
     if dtype.kind not in "biufc" or not sizes:
@@ -137,7 +144,8 @@ def new_file(path: Path, what: str = "file") -> Iterator[Path]:
     check_new(path, what)
     unfinished.touch()
     try:
-        yield unfinished
+        with named_if_full(path):
+            yield unfinished
         check_new(path, what)  # again, as the work may have taken hours
         unfinished.rename(path)
     finally:
@@ -158,7 +166,8 @@ def new_directory(path: Path) -> Iterator[Path]:
     unfinished = path.with_name(f"{path.name}.partial")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
-    yield unfinished
+    with named_if_full(unfinished):
+        yield unfinished
     os.replace(unfinished, path)
 
 
@@ -328,6 +337,29 @@ def replace_lines(path: Path, lines: Iterable[str]) -> None:
     Lone surrogates, which the name of a file may hold, are written as the bytes they stand for.
     """
     replace_file(path, "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape"))
+
+
+def is_full(error: OSError) -> bool:
+    """Return whether an error says that there is no room for a file."""
+    return error.errno in _FULL
+
+
+@contextlib.contextmanager
+def named_if_full(path: Path) -> Iterator[None]:
+    """Name the file in an error of this `with` block for a full disk, which names none itself.
+
+    Raises:
+      OSError: there is no room, with the path of the file.
+    """
+    try:
+        yield
+    except OSError as error:
+        is_named = error.filename is not None and error.filename2 is None  # two: of a copy
+        if not is_full(error) or is_named:
+            raise
+        raise OSError(
+            error.errno, os.strerror(error.errno), str(error.filename2 or path)
+        ) from error
 
 
 def replace_array(path: Path, array: np.ndarray) -> None:

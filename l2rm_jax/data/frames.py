@@ -152,6 +152,21 @@ def as_numpy(values: Any) -> np.ndarray:
     return np.asarray(values)
 
 
+def as_vectors(values: Any) -> np.ndarray:
+    """Return an array of a list of rows, a column of vectors, or an array of any library.
+
+    bfloat16, which NumPy does not know, becomes float32; memory-mapped arrays stay on disk.
+
+    Raises:
+      ValueError: the rows have different lengths.
+    """
+    rows = isinstance(values, Sequence) and not isinstance(values, str | bytes)
+    array = np.array([*map(as_numpy, values)]) if rows else as_numpy(values)
+    if array.dtype == object and array.ndim == 1:  # a column of pandas or polars
+        array = np.array([*map(as_numpy, array)])
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+
+
 def _id(stored: Any, row: int) -> str:
     name = stored.get("path") if isinstance(stored, Mapping) else stored
     return str(name) if isinstance(name, str | Path) else str(row)

@@ -35,7 +35,8 @@ def open_parquet(file: Path) -> Any:
             f"{file}: reading this file requires pyarrow", hint="pip install pyarrow"
         ) from None
     try:
-        return parquet.ParquetFile(file, buffer_size=_BUFFER, pre_buffer=False)
+        # A relative path with a colon would be taken as a URI.
+        return parquet.ParquetFile(file.absolute(), buffer_size=_BUFFER, pre_buffer=False)
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(
             f"{file}: cannot be read ({first_line(error, 200)}), expected a Parquet file"

@@ -1,12 +1,16 @@
 """Turn captions into word indices: the tokenizer and the vocabulary."""
 
+import functools
 import json
+import os
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int32
@@ -86,9 +90,24 @@ def _plain_words(text: str) -> list[str] | None:
 def _words_of_sentence(text: str) -> list[str]:
     if (words := _plain_words(text.rstrip())) is not None:
         return words
-    from nltk.tokenize import word_tokenize  # imports SciPy's statistics, which takes a second
+    return _nltk().word_tokenize(text, preserve_line=True)
 
-    return word_tokenize(text, preserve_line=True)
+
+@functools.cache
+def _nltk() -> Any:
+    """Import NLTK's tokenizers, and SciPy's statistics with them, which takes a second.
+
+    The import fails without a home directory, as in a container whose user has no entry.
+    """
+    has_home = os.path.expanduser("~") != "~"
+    if not has_home:
+        os.environ["HOME"] = tempfile.gettempdir()
+    try:
+        from nltk import tokenize as tokenizers
+    finally:
+        if not has_home:
+            del os.environ["HOME"]
+    return tokenizers
 
 
 def load_sentence_splitter() -> SentenceSplitter:
@@ -97,10 +116,8 @@ def load_sentence_splitter() -> SentenceSplitter:
     Raises:
       ConfigError: the model is not installed.
     """
-    from nltk.tokenize.punkt import PunktTokenizer
-
     try:
-        return PunktTokenizer("english").tokenize
+        return _nltk().punkt.PunktTokenizer("english").tokenize
     except LookupError:
         raise ConfigError(
             "data.split_sentences requires NLTK's punkt model, which is not installed",

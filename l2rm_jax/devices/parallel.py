@@ -6,6 +6,7 @@ hosts; hosts communicate in the step and in `Replicas.gather_host_rows` and
 """
 
 import contextlib
+import functools
 import json
 import threading
 import time
@@ -13,7 +14,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +26,9 @@ from jaxtyping import Int
 from l2rm_jax.devices.hosts import Share, usable_cores
 from l2rm_jax.devices.programs import Program
 from l2rm_jax.errors import ConfigError, StoppedError
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 AXIS = "batch"
 # Function that maps over devices: "pmap" or "shard_map". Results are the same bit for bit.
@@ -180,7 +184,7 @@ class Replicas:
         dispatch_lock = threading.Lock()  # all devices must get the programs in the same order
 
         def run(call: Callable) -> np.ndarray:
-            with dispatch_lock, jax.default_matmul_precision(precision):
+            with dispatch_lock, jax.enable_x64(False), jax.default_matmul_precision(precision):
                 result = call()
             return np.asarray(result)
 
@@ -314,10 +318,24 @@ class RunAhead:
         self._previous, self._time = result, now
 
 
+def in_float32(function: Callable[P, T]) -> Callable[P, T]:
+    """Run a function in JAX's default types, whatever `jax_enable_x64` is set to for other work.
+
+    Otherwise, part of a state would become float64, and a checkpoint could not be read again.
+    """
+
+    @functools.wraps(function)
+    def run(*arguments: P.args, **settings: P.kwargs) -> T:
+        with jax.enable_x64(False):
+            return function(*arguments, **settings)
+
+    return run
+
+
 def matmul_precision(precision: str) -> contextlib.AbstractContextManager:
     """Set the precision of matrix products that are compiled within a `with` block.
 
-    Products that set a precision themselves keep it.
+    Products that set a precision themselves keep it. As in `in_float32`, nothing is float64.
 
     Args:
       precision: a key of `PRECISIONS`.
@@ -327,7 +345,13 @@ def matmul_precision(precision: str) -> contextlib.AbstractContextManager:
     """
     if precision not in PRECISIONS:
         raise ConfigError(f"precision: found {precision!r}, expected {' or '.join(PRECISIONS)}")
-    return jax.default_matmul_precision(PRECISIONS[precision])
+    return _precision(PRECISIONS[precision])
+
+
+@contextlib.contextmanager
+def _precision(name: str) -> Iterator[None]:
+    with jax.enable_x64(False), jax.default_matmul_precision(name):
+        yield
 
 
 def global_rows(x: jax.Array, axis_name: str | None) -> jax.Array:

@@ -1,5 +1,7 @@
 """Compiled programs: compilation in a separate thread, compiler flags, and the disk cache."""
 
+import contextlib
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -12,6 +14,8 @@ from typing import Any
 import jax
 
 from l2rm_jax.devices.memory import keep_freed_memory, release_free_memory
+
+_log = logging.getLogger(__name__)
 
 FUSION_EMITTERS = "--xla_cpu_use_fusion_emitters"
 OPTIMISATION_LEVEL = "--xla_backend_optimization_level"
@@ -92,7 +96,10 @@ def _run_in_thread(function: Callable[[], Any]) -> Future:
 
 
 def prepare_process() -> None:
-    """Set up memory, compiler flags and the program cache; call it before any device is used."""
+    """Set up memory, types, compiler flags and the program cache, before any device is used."""
+    if jax.config.jax_enable_x64:
+        _log.info("JAX_ENABLE_X64 is set for other work, and ignored: l2rm computes in float32")
+        jax.config.update("jax_enable_x64", False)
     keep_freed_memory()
     set_compiler_flags()
     keep_compiled_programs()
@@ -102,11 +109,16 @@ def keep_compiled_programs() -> None:
     """Cache compiled programs in the user's cache directory, unless a cache is configured.
 
     JAX_COMPILATION_CACHE_DIR sets another directory. A damaged entry causes a warning and is
-    compiled again.
+    compiled again. Without a home directory, or one that this user may write to, nothing is kept.
     """
-    if jax.config.jax_compilation_cache_dir is None:
+    if jax.config.jax_compilation_cache_dir is not None:
+        return
+    with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: there is no home directory
         caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        jax.config.update("jax_compilation_cache_dir", str(Path(caches, "l2rm_jax", "compiled")))
+        directory = Path(caches, "l2rm_jax", "compiled")
+        directory.mkdir(parents=True, exist_ok=True)
+        if os.access(directory, os.W_OK):
+            jax.config.update("jax_compilation_cache_dir", str(directory))
 
 
 def set_compiler_flags() -> None:

@@ -11,6 +11,7 @@ from jaxtyping import Int
 from pyarrow import parquet
 
 from l2rm_jax.data.arrow_columns import cast_column, column_type, whole_column
+from l2rm_jax.data.files import named_if_full
 from l2rm_jax.data.shards import DIGEST
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.importing.columns import LINES, Columns
@@ -68,7 +69,11 @@ def write_columns(
         places = np.searchsorted(numbers, own)
         file = split_file(directory, split, "columns")
         unfinished = file.with_name(f"{file.name}.unfinished")
-        with parquet.ParquetWriter(unfinished, table.schema) as writer:
+        with (
+            named_if_full(file),
+            unfinished.open("wb") as out,
+            parquet.ParquetWriter(out, table.schema) as writer,
+        ):
             for start in range(0, len(places), _BLOCK):
                 writer.write_table(table.take(pa.array(places[start : start + _BLOCK])))
         unfinished.replace(file)

@@ -32,6 +32,7 @@ from l2rm_jax.data.files import (
     replace_file,
 )
 from l2rm_jax.data.ids import read_image_ids
+from l2rm_jax.data.parquet_vectors import open_parquet
 from l2rm_jax.data.record import DATASET_FILE
 from l2rm_jax.data.shards import DIGEST
 from l2rm_jax.data.split_files import split_file
@@ -191,7 +192,7 @@ def _write_shard(imported: Path, out: Path, number: int, source: str) -> None:
     }
     further = split_file(imported, SPLIT, "columns")
     if further.exists():
-        table = parquet.read_table(further)
+        table = open_parquet(further).read()
         names = [f"table_{name}" if name in columns else name for name in table.column_names]
         columns |= dict(zip(names, table.columns, strict=True))
     written = io.BytesIO()

@@ -6,6 +6,7 @@ Parquet files, once, into Arrow files in a directory of the import, and the file
 """
 
 import logging
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from l2rm_jax.data.files import is_hidden, visible_files
+from l2rm_jax.data.files import is_full, is_hidden, visible_files
 from l2rm_jax.errors import DataError, first_line, nearest_flag
 from l2rm_jax.importing.delimited import Skipped, read_table
 from l2rm_jax.importing.json_rows import is_cell, read_json
@@ -110,6 +111,8 @@ def open_source(path: str | Path, cache: Path, columns: Sequence[str] = ()) -> S
         raise
     except Exception as error:  # of datasets, pyarrow or tarfile
         cause = _first_cause(error)
+        if isinstance(cause, OSError) and is_full(cause):
+            raise OSError(cause.errno, os.strerror(cause.errno), str(cache)) from error
         raise DataError(f"{path}: cannot be read as {kind} ({first_line(cause, 300)})") from error
     names = {part.split for part in parts}
     if len(names) < 2 or None in names:  # one name says nothing of how to split
@@ -211,7 +214,7 @@ def _read_file(file: Path, cache: Path, columns: Sequence[str]) -> tuple[str, pa
 
 def _read_saved(path: Path) -> list[Part]:
     datasets = _datasets()
-    saved = datasets.load_from_disk(str(path))
+    saved = datasets.load_from_disk(_local_name(path))
     if isinstance(saved, datasets.Dataset):
         return [Part(_stored_rows(saved), None)]
     return [Part(_stored_rows(rows), name) for name, rows in saved.items()]
@@ -219,13 +222,26 @@ def _read_saved(path: Path) -> list[Part]:
 
 def _read_parquet(file: Path, cache: Path) -> pa.Table:
     # The library takes the path as a pattern.
-    pattern = re.sub(r"([\[\]*?])", r"[\1]", str(file.absolute()))
+    pattern = re.sub(r"([\[\]*?])", r"[\1]", _local_name(file))
     try:
-        return _stored_rows(_datasets().Dataset.from_parquet(pattern, cache_dir=str(cache)))
+        rows = _datasets().Dataset.from_parquet(pattern, cache_dir=_local_name(cache))
+        return _stored_rows(rows)
     except ValueError as error:
         if "corresponds to no data" in str(error):
             return pa.table({})
         raise
+
+
+def _local_name(path: Path) -> str:
+    """Return a path as datasets takes it; a relative one with a colon would be taken as a URI.
+
+    Raises:
+      DataError: the library would take it as a chain of file systems.
+    """
+    name = str(path.absolute())
+    if "::" in name:
+        raise DataError(f"{name}: found ::, which the library datasets cannot read, expected :")
+    return name
 
 
 def _datasets() -> Any:

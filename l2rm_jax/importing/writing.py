@@ -1,5 +1,6 @@
 """Write the files of an imported directory atomically."""
 
+import contextlib
 import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ import pyarrow as pa
 from jaxtyping import Int, UInt8
 
 from l2rm_jax.data.files import replace_array, replace_lines
+from l2rm_jax.data.npy_files import RowFile
 from l2rm_jax.data.record import DATASET_FILE
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.importing.chunks import Block
@@ -65,7 +67,7 @@ def write_rows(
     blocks: Iterable[Block],
     width: int | None = None,
 ) -> None:
-    """Write rows of features to the files of their splits, which are memory-mapped.
+    """Write rows of features to the files of their splits.
 
     Args:
       files: a `.npy` file for each split; an empty split gets none.
@@ -76,25 +78,19 @@ def write_rows(
     """
     counts = [int(np.count_nonzero(split == number)) for number in range(len(files))]
     unfinished = [file.with_name(f"{file.name}.unfinished") for file in files]
-    arrays: list[np.ndarray | None] = []
-    for numbers, features in blocks:
-        if width is not None:
-            features = np.pad(features, ((0, 0), (0, width - features.shape[1]), (0, 0)))
-        arrays = arrays or [
-            np.lib.format.open_memmap(
-                file, mode="w+", dtype=features.dtype, shape=(count, *features.shape[1:])
-            )
-            if count
-            else None
-            for file, count in zip(unfinished, counts, strict=True)
-        ]
-        for number, array in enumerate(arrays):
-            own = split[numbers] == number
-            if own.any():
-                array[row[numbers[own]]] = features[own]
-    for array in filter(lambda each: each is not None, arrays):
-        array.flush()
-    del arrays
+    outs: dict[int, RowFile] = {}
+    with contextlib.ExitStack() as stack:
+        for numbers, features in blocks:
+            if width is not None:
+                features = np.pad(features, ((0, 0), (0, width - features.shape[1]), (0, 0)))
+            for number in np.flatnonzero(counts).tolist():
+                if number not in outs:
+                    shape = (counts[number], *features.shape[1:])
+                    out = RowFile(unfinished[number], features.dtype, shape)
+                    outs[number] = stack.enter_context(out)
+                own = split[numbers] == number
+                if own.any():
+                    outs[number].write(row[numbers[own]], features[own])
     for file, whole, count in zip(unfinished, files, counts, strict=True):
         if count:
             file.replace(whole)

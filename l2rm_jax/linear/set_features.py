@@ -12,7 +12,7 @@ References:
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from tempfile import TemporaryFile
+from tempfile import TemporaryFile, gettempdir
 from typing import NamedTuple
 
 import jax
@@ -57,10 +57,14 @@ def set_rows(read: ReadSets, count: int) -> tuple[Pooling, Float32[np.ndarray, "
     pooling = fit_pooling(read, count)
     shape = (count, pooling.rotation.shape[1])
     with TemporaryFile() as file:
-        vectors = np.memmap(file, np.float32, "w+", shape=shape)
-    for rows, filled in padded_blocks(np.arange(count), _BLOCK):
-        vectors[rows[:filled]] = np.asarray(pooled_vectors(*read(rows), pooling))[:filled]
-    return pooling, vectors
+        try:
+            for rows, filled in padded_blocks(np.arange(count), _BLOCK):
+                block = np.asarray(pooled_vectors(*read(rows), pooling), np.float32)[:filled]
+                file.write(np.ascontiguousarray(block).data)
+            file.flush()  # only then mapped: writing to a map of a full disk ends the process
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, gettempdir()) from error
+        return pooling, np.memmap(file, np.float32, "r", shape=shape)
 
 
 @jax.jit

@@ -6,9 +6,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from l2rm_jax.data.files import check_new, new_directory, replace_lines
+from l2rm_jax.data.npy_files import write_array
 from l2rm_jax.errors import DataError
 from l2rm_jax.retriever.hits import Hits
 from l2rm_jax.retriever.loading import load
@@ -97,11 +96,11 @@ def embed(workdirs: Sequence[str], data: str, out: str | Path) -> str:
         captions = retriever.encode_captions(texts)
     about = {"run": retriever.title, "fingerprint": retriever.maker.fingerprint, "data": data}
     with new_directory(Path(out)) as directory:
-        np.save(directory / "images.npy", vectors)
+        write_array(directory / "images.npy", vectors)
         replace_lines(directory / "image_ids.txt", images.ids)
         if count:
-            np.save(directory / "captions.npy", captions.vectors())
-            np.save(directory / "pairs.npy", stored.image_of)
+            write_array(directory / "captions.npy", captions.vectors())
+            write_array(directory / "pairs.npy", stored.image_of)
             replace_lines(directory / "captions.txt", stored.labels)
         write_json(directory / "about.json", about | {"head": images.head, "metric": images.metric})
     size, metric = vectors.shape[1], images.metric

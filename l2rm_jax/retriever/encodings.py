@@ -15,8 +15,9 @@ from jaxtyping import Float, Int
 
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.files import new_directory, open_array
+from l2rm_jax.data.npy_files import write_array
 from l2rm_jax.data.pixels import Pixels
-from l2rm_jax.errors import ConfigError, DataError, first_line
+from l2rm_jax.errors import ConfigError, DataError, expand_home, first_line
 from l2rm_jax.evaluation.codes import CodedCaptions
 from l2rm_jax.models.encoders import ImageCode, TextCode
 
@@ -164,10 +165,10 @@ class Encodings:
             "texts": None if self.texts is None else list(self.texts),
             **{name: getattr(self, name) for name in self.extras},
         }
-        with new_directory(Path(path)) as directory:
+        with new_directory(Path(expand_home(path))) as directory:
             for number, part in enumerate(self.parts):
                 for name, array in _arrays(part):
-                    np.save(directory / f"{number}-{name}.npy", array)
+                    write_array(directory / f"{number}-{name}.npy", np.asarray(array))
             # ASCII: a text may hold a lone surrogate, which UTF-8 cannot write.
             (directory / FILE).write_text(json.dumps(header))
 
@@ -234,7 +235,7 @@ def open_encodings(path: str | Path) -> EncodedImages | EncodedCaptions:
     Raises:
       DataError: the directory holds no encodings, or damaged ones.
     """
-    path = Path(path)
+    path = Path(expand_home(path))
     header, parts = _read(path)
     try:
         fields = header["maker"].items()

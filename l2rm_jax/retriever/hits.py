@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from l2rm_jax.data.text import tokenize
+from l2rm_jax.errors import expand_home
 from l2rm_jax.pages import PageAlignment, PageHit, PageQuery, write_page
 from l2rm_jax.retriever.encodings import EncodedCaptions, EncodedImages, Encodings
 
@@ -154,7 +155,9 @@ class Hits:
             pages.append(PageQuery(query, found, _picture(self.asked, number, picture)))
         kinds = f"{len(self.gallery):,} {self.gallery.kind}"
         title = self.queries[0] if len(self) == 1 else f"{len(self):,} searches"
-        write_page(path, pages, title=title, subtitle=f"{kinds}, {self.gallery.maker.name}")
+        write_page(
+            expand_home(path), pages, title=title, subtitle=f"{kinds}, {self.gallery.maker.name}"
+        )
 
     def _page_hit(self, query: int, hit: Hit, picture: Callable) -> PageHit:
         shown = _picture(self.gallery, hit.row, picture)

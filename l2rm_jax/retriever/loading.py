@@ -11,7 +11,8 @@ from ml_collections import ConfigDict
 from l2rm_jax.config import default
 from l2rm_jax.data.hub import find_directory
 from l2rm_jax.data.text import Vocabulary
-from l2rm_jax.errors import ConfigError
+from l2rm_jax.devices.parallel import in_float32
+from l2rm_jax.errors import ConfigError, expand_home
 from l2rm_jax.methods import make_method
 from l2rm_jax.methods.networks import network
 from l2rm_jax.models import make_model
@@ -25,6 +26,7 @@ from l2rm_jax.run.load_trained import Trained, read_trained, save_trained
 CHECKPOINTS = ("best", "last")
 
 
+@in_float32
 def load(
     run: str | Path | Sequence[str | Path],
     *,
@@ -54,6 +56,7 @@ def load(
     if checkpoint not in CHECKPOINTS:
         raise ConfigError(f"checkpoint: found {checkpoint!r}, expected {' or '.join(CHECKPOINTS)}")
     runs = [run] if isinstance(run, str | os.PathLike) else list(run or ())
+    runs = [*map(expand_home, runs)]
     if not runs:
         raise ConfigError("load: found no run, expected at least one")
     if vocabulary is not None and all(Path(one).is_dir() for one in runs):
@@ -108,7 +111,7 @@ def _published_networks(
             "trained with",
             hint=f'load("{path}", vocabulary="FILE.json")',
         )
-    words = Vocabulary.read(vocabulary)
+    words = Vocabulary.read(expand_home(vocabulary))
     for key, weights in read_checkpoint(path).items():
         weights = weights_for_vocabulary(weights, len(words), f"{path}: {key}")
         model = model_from_state_dict(weights, dropout=0.0)

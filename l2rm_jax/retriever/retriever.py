@@ -15,7 +15,7 @@ from l2rm_jax.bases import Preparation
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pixels import Pixels
-from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.errors import ConfigError, DataError, expand_home
 from l2rm_jax.evaluation.scoring import ignore_progress
 from l2rm_jax.pages import PageAlignment
 from l2rm_jax.retriever import search, sources
@@ -91,11 +91,11 @@ class Retriever:
         """Encode images; features must be computed in the same way as for the training images.
 
         Args:
-          images: features `[N, R, D]` or `[N, D]`, float16, float32 or float64, in memory or
-            memory-mapped; or `"DIR:split"`, a split on disk (`DIR` alone is its split "test"); or
-            Pillow pictures or names of picture files, which the encoder of the imported training
-            data encodes. For a model with a pretrained image encoder, also pixels `[N, S, S, 3]` as
-            `l2rm import --encoder=pixels:DIR` writes them.
+          images: features `[N, R, D]` or `[N, D]`, float16, float32, float64 or bfloat16, in memory
+            (of any library, or a list of rows) or memory-mapped; or `"DIR:split"`, a split on disk
+            (`DIR` alone is its split "test"); or Pillow pictures or names of picture files, which
+            the encoder of the imported training data encodes. For a model with a pretrained image
+            encoder, also pixels `[N, S, S, 3]` as `l2rm import --encoder=pixels:DIR` writes them.
           region_counts: number of regions of each image, 1 to R, if sets differ; rows after them
             are ignored. None: R each.
           ids: your id of each image; None: its row number, or the name of its file. A directory has
@@ -134,7 +134,7 @@ class Retriever:
         A warning names captions without any known word.
 
         Args:
-          captions: a text, several texts, or vectors `[N, D]` or `[N, L, D]`.
+          captions: a text, several texts, or vectors `[N, D]` or `[N, L, D]` of any library.
           ids: your id of each caption; None: its row number.
           progress: as in `encode_images`.
 
@@ -342,7 +342,7 @@ class Retriever:
         """
         if self._save is None:
             raise ConfigError(f"save_pretrained: found {self.name}, expected the model of one run")
-        self._save(directory)
+        self._save(expand_home(directory))
 
     def _check(self, encodings: Encodings, kind: type[Encodings], name: str) -> None:
         if not isinstance(encodings, kind):

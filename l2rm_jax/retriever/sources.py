@@ -13,7 +13,9 @@ from ml_collections import ConfigDict
 from l2rm_jax.bases import Preparation
 from l2rm_jax.data import scenes
 from l2rm_jax.data.captions import caption_files
+from l2rm_jax.data.contents import are_texts, as_list
 from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.frames import as_numpy, as_vectors
 from l2rm_jax.data.ids import read_image_ids
 from l2rm_jax.data.layouts import SCENES, open_split
 from l2rm_jax.data.layouts.precomp import read_images
@@ -23,7 +25,7 @@ from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.record import read_record
 from l2rm_jax.data.scenes.drawing import write_png
 from l2rm_jax.data.split_files import split_file
-from l2rm_jax.errors import ConfigError, DataError, nearest_flag
+from l2rm_jax.errors import ConfigError, DataError, expand_home, nearest_flag
 
 SPLIT = "test"  # default split of a directory
 
@@ -79,12 +81,15 @@ def image_source(
       DataError: no rows, a wrong shape or dtype, another number of ids, or unreadable files.
       ConfigError: `region_counts` or `ids` for a directory.
     """
-    if isinstance(images, str | Path) and Path(images).is_file():
+    if isinstance(images, str | Path):
+        images = expand_home(images)
+    if isinstance(images, str) and Path(images).is_file():
         images = [images]
-    if not isinstance(images, str | Path):
+    if not isinstance(images, str):
+        images = _without_library(images)
         items = _encoded_pictures(images, preparation, encode)
         if items is None:
-            _check_rows("images", array := np.asanyarray(images))
+            array = _array("images", images)
             counts = None if region_counts is None else np.asarray(region_counts)
             items = RegionFeatures.from_array(array, "images", counts)
         elif ids is None:
@@ -92,15 +97,25 @@ def image_source(
         return Source(items, _checked_ids(ids, len(items), "images"))
     if region_counts is not None or ids is not None:
         raise ConfigError(f"region_counts and ids cannot be combined with a directory ({images})")
-    stored = open_named_split(str(images), data_config, in_pixels=preparation is not None)
+    stored = open_named_split(images, data_config, in_pixels=preparation is not None)
     texts = captions = None
     if len(stored):
         starts = np.searchsorted(stored.image_of, np.arange(len(stored.images) + 1))
         labels = stored.labels
         captions = [labels[slice(*ends)] for ends in itertools.pairwise(starts)]
         texts = [own[0] for own in captions]
-    record = read_record(split_name(str(images))[0])
+    record = read_record(split_name(images)[0])
     return Source(stored.images, stored.image_ids, texts, captions, record)
+
+
+def _without_library(images: Any) -> Any:
+    """Return an array of another library, or a column, as one of NumPy or as a list of names."""
+    if isinstance(images, np.ndarray | Sequence) or hasattr(images, "getexif"):  # of Pillow
+        return images
+    if not hasattr(images, "__array__"):
+        return as_list("images", images)
+    array = as_numpy(images)
+    return array.tolist() if array.dtype == object else array
 
 
 def _encoded_pictures(
@@ -137,13 +152,16 @@ def caption_source(captions: Captions, ids: Sequence[str] | None) -> Source:
     """
     if isinstance(captions, RegionFeatures):
         return Source(captions, _checked_ids(ids, len(captions), "captions"))
-    if isinstance(captions, np.ndarray) and captions.dtype.kind == "f":
-        _check_rows("captions", captions)
-        vectors = RegionFeatures.from_array(captions, "captions", vector="word")
-        return Source(vectors, _checked_ids(ids, len(vectors), "captions"))
-    texts = [captions] if isinstance(captions, str) else list(captions)
-    if not texts:
+    if isinstance(captions, str):
+        captions = [captions]
+    given = captions if hasattr(captions, "__array__") else as_list("captions", captions)
+    if not len(given):
         raise DataError("captions: found none, expected at least one")
+    if not are_texts(given):
+        array = _array("captions", given)
+        vectors = RegionFeatures.from_array(array, "captions", vector="word")
+        return Source(vectors, _checked_ids(ids, len(vectors), "captions"))
+    texts = as_list("captions", given)
     for row, text in enumerate(texts):
         if not isinstance(text, str):
             raise DataError(
@@ -228,9 +246,17 @@ def row_numbers(count: int) -> list[str]:
     return list(map(str, range(count)))
 
 
-def _check_rows(name: str, array: np.ndarray) -> None:
+def _array(name: str, values: Any) -> np.ndarray:
+    """Return vectors as an array; raises `DataError` for no rows or rows of different lengths."""
+    try:
+        array = as_vectors(values)
+    except ValueError:
+        raise DataError(
+            f"{name}: found vectors of different lengths, expected one length"
+        ) from None
     if array.ndim and not len(array):
         raise DataError(f"{name}: found no rows, expected at least one")
+    return array
 
 
 def _checked_ids(ids: Sequence[str] | None, count: int, name: str) -> Sequence[str]:

@@ -11,7 +11,7 @@ from l2rm_jax.config import default
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.record import read_record
-from l2rm_jax.errors import DataError
+from l2rm_jax.errors import DataError, expand_home
 from l2rm_jax.evaluation.scoring import paired_similarities, vector_similarities
 from l2rm_jax.evaluation.zero_shot import unit_means
 from l2rm_jax.retriever.encoder import WITH_ENCODER
@@ -33,11 +33,12 @@ def open_vectors(directory: str | Path) -> Retriever:
       >>> retriever = open_vectors("data/clip")
       >>> print(retriever.search(["a dog on a beach"], "data/clip:test"))
     """
+    directory = expand_home(directory)
     record = read_record(directory)
     config = default()
-    config.data.path = str(directory)
+    config.data.path = directory
     encoder = record["encoder"] if record else None
-    return Retriever([SharedSpace(str(directory))], config.data, encoder)
+    return Retriever([SharedSpace(directory)], config.data, encoder)
 
 
 class SharedSpace:

@@ -21,13 +21,16 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
-import orbax.checkpoint as ocp
 from absl import logging as absl_logging
-from orbax.checkpoint import checkpoint_managers as policies
 
+from l2rm_jax.console import unconfigured_root
 from l2rm_jax.devices.hosts import is_primary, on_any_host
 from l2rm_jax.errors import CheckpointError, first_line
 from l2rm_jax.run.results import to_jsonable
+
+with unconfigured_root():  # orbax logs while it is imported
+    import orbax.checkpoint as ocp
+    from orbax.checkpoint import checkpoint_managers as policies
 
 RETRY_PAUSES = (1.0, 4.0)  # seconds before a failed read is tried again
 
@@ -78,6 +81,8 @@ class RunCheckpoints:
 
     def __init__(self, directory: str | Path):
         root = Path(directory).absolute()  # orbax refuses relative paths
+        self._logging = contextlib.ExitStack()
+        self._logging.enter_context(unconfigured_root())
         self._latest, self._best = _manager(root / "latest", 2), _manager(root / "best", 1)
 
     def __enter__(self) -> "RunCheckpoints":
@@ -92,7 +97,7 @@ class RunCheckpoints:
         Raises:
           CheckpointError: a save failed.
         """
-        with contextlib.ExitStack() as both:
+        with self._logging, contextlib.ExitStack() as both:
             for manager in (self._latest, self._best):
                 both.enter_context(_save_errors(manager))
                 both.callback(manager.close)
@@ -251,9 +256,10 @@ def read_checkpoint(directory: Path, make_abstract: Callable[[dict[str, Any]], P
     """
     directory = directory.absolute()  # orbax takes no other path
     try:
-        saved = _retry(lambda: ocp.StandardCheckpointHandler().metadata(directory / "state")).tree
-        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), saved)
-        return _restore(directory, make_abstract(shapes))[0]
+        with unconfigured_root():
+            metadata = _retry(lambda: ocp.StandardCheckpointHandler().metadata(directory / "state"))
+            shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), metadata.tree)
+            return _restore(directory, make_abstract(shapes))[0]
     except Exception as error:  # damage surfaces as nearly any type
         raise CheckpointError(
             f"checkpoint {directory} cannot be restored: {first_line(error)}"

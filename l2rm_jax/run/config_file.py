@@ -14,8 +14,8 @@ from typing import Any
 from filelock import FileLock, Timeout
 from ml_collections import ConfigDict
 
-from l2rm_jax.config import NEEDED_HEADS, READ_BY, default, flat, unknown_field_error
-from l2rm_jax.errors import ConfigError, L2RMError
+from l2rm_jax.config import FIELDS, NEEDED_HEADS, READ_BY, default, flat, unknown_field_error
+from l2rm_jax.errors import ConfigError, L2RMError, expand_home
 from l2rm_jax.run.results import to_jsonable, write_json
 
 CONFIG_FILE = "config.json"
@@ -45,6 +45,8 @@ def with_changes(base: ConfigDict, changes: Mapping[str, Any], where: str = "") 
     if head := NEEDED_HEADS.get(changes.get("method")):
         changes = {"model.head": head, **changes}
     for key, value in changes.items():
+        if key in FIELDS and FIELDS[key].is_path and isinstance(value, str):
+            value = expand_home(value)
         if key not in known:
             raise unknown_field_error(key, known, where)
         try:
@@ -84,7 +86,7 @@ def find_config(name: str) -> tuple[Path, str]:
     Raises:
       ConfigError: there is no such file or shipped config; its hint has one with a similar name.
     """
-    config, colon, variant = name.partition(":")
+    config, colon, variant = expand_home(name).partition(":")
     path, shipped = Path(config), shipped_configs()
     is_path = path.suffix == ".py" or "/" in config
     file = path if is_path else shipped.get(config)

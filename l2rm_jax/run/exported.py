@@ -16,7 +16,7 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from ml_collections import ConfigDict
 
-from l2rm_jax.data.files import new_directory
+from l2rm_jax.data.files import new_directory, replace_file
 from l2rm_jax.data.loading import PRETRAINED, PRETRAINED_IMAGES
 from l2rm_jax.data.pieces import needed_module
 from l2rm_jax.data.pretrained import SMALL_FILES
@@ -59,7 +59,7 @@ def export(
       ConfigError: the directory exists.
       DataError: safetensors is not installed.
     """
-    save_file = needed_module("safetensors.numpy").save_file
+    save = needed_module("safetensors.numpy").save
     arrays = flatten_dict({part: getattr(state, part) for part in _PARTS}, sep="/")
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     metadata = {name: json.dumps(value) for name, value in progress.items()}
@@ -69,8 +69,8 @@ def export(
             if source.is_file():
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(source, target)
-        save_file(arrays, unfinished / WEIGHT_FILE, metadata)
-        (unfinished / WEIGHT_FILE).chmod(0o644)  # as other files
+        # The library's own writing of files has another error for a full disk.
+        replace_file(unfinished / WEIGHT_FILE, save(arrays, metadata))
         lines = _card(config, progress, _results(workdir))
         (unfinished / CARD).write_text("\n".join(lines) + "\n", encoding="utf-8")
 

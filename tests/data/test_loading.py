@@ -1,6 +1,7 @@
 """Reading one split, and the three splits of a run with its vocabulary and mismatch."""
 
 import logging
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from l2rm_jax.config import default
+from l2rm_jax.data.layouts.precomp import check_directory
 from l2rm_jax.data.loading import load_data, load_train, read_split, save_vocabulary_and_index
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import ConfigError, DataError
@@ -219,3 +221,13 @@ def test_built_in_scenes(tmp_path):
     assert data.train.captions_per_image == 5 and not data.train.matched.all()
     assert np.isfinite(data.train.images.rows(np.arange(30))).all()
     assert len(data.vocabulary) > 20
+
+
+@pytest.mark.parametrize("name", ["pairs.csv", "a b.parquet", "rows.npy"])
+def test_a_file_instead_of_a_directory_gets_the_command_that_imports_it(tmp_path, name):
+    file = tmp_path / name
+    file.touch()
+    with pytest.raises(DataError, match="found a file") as refused:
+        check_directory(file)
+    program, mode, source, *_ = shlex.split(refused.value.hint)
+    assert (program, mode, source.partition("=")[2]) == ("l2rm", "import", str(file))

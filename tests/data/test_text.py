@@ -1,6 +1,8 @@
 import json
 import random
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import nltk
@@ -145,6 +147,20 @@ def test_a_missing_sentence_model_says_how_to_get_it(tmp_path, monkeypatch):
     ) as caught:
         load_sentence_splitter()
     assert caught.value.hint == "python -m nltk.downloader punkt_tab"
+
+
+def test_words_need_no_home_directory():
+    code = (
+        "import os\n"
+        "os.environ.pop('HOME', None)\n"
+        "def expand(path):\n"
+        "    return os.environ.get('HOME', '~') + path[1:] if path[:1] == '~' else path\n"
+        "os.path.expanduser = expand\n"
+        "from l2rm_jax.data.text import tokenize\n"
+        "print(tokenize('a dog, a cat'), 'HOME' in os.environ)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "['a', 'dog', ',', 'a', 'cat'] False\n"
 
 
 def test_short_cut_gives_the_words_of_the_full_rules():

@@ -83,3 +83,12 @@ def test_the_vocabulary_of_all_training_captions(tmp_path, monkeypatch, capsys):
     assert [*json.loads(out.read_text())["word2idx"]][4:] == ["a", "dog", "runs"]
     command(monkeypatch, vocabulary, tmp_path, "--out", out, "--min_count", "1")
     assert "8 words" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("plugins", ["tests.plugins.focal", "('tests.plugins.focal',)"])
+def test_plugins_of_a_sweep_bring_their_settings(tmp_path, trained, monkeypatch, plugins):
+    command(
+        monkeypatch, sweep, "--config", CONFIG, "--out", tmp_path,
+        "--set", f"plugins={plugins}", "--set", "method=focal", "--vary", "own.gamma=1.5,2.5",
+    )  # fmt: skip
+    assert len(trained) == 2 and all(name.startswith("focal") for name in trained)

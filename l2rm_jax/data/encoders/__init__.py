@@ -25,7 +25,7 @@ from l2rm_jax.data.encoders.dual import is_dual, load_dual
 from l2rm_jax.data.encoders.encoder import CaptionEncoder, Encoder, ImageEncoder
 from l2rm_jax.data.encoders.pixels import load_pixels
 from l2rm_jax.data.encoders.sentence import load_sentence_encoder
-from l2rm_jax.errors import ConfigError, nearest_path
+from l2rm_jax.errors import ConfigError, expand_home, nearest_path
 
 
 class Kind(NamedTuple):
@@ -71,6 +71,7 @@ def make_encoder(
     """
     if tokens not in (None, "patches"):
         raise ConfigError(f"tokens: found {tokens!r}, expected patches", hint="--tokens=patches")
+    spec = re.sub(r"(?<=:)~[^+]*", lambda name: expand_home(name[0]), spec)
     with_tokens, kinds = tokens == "patches", {**_KINDS, **more}
     kind, name, *of_captions = parts = _parts(spec, kinds)
     for each in parts[1::2]:

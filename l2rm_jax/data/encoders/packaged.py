@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 from l2rm_jax.data.encoders.weights import library
-from l2rm_jax.data.files import new_directory
+from l2rm_jax.data.files import new_directory, replace_file
 from l2rm_jax.errors import DataError
 
 _BACKBONE = "tf_efficientnet_lite0"  # its name in timm
@@ -64,5 +64,5 @@ def _write_efficientnet(file: Path, directory: Path) -> None:
     named = dict(zip(model.state_dict(), values, strict=True))
     model.load_state_dict(named)  # raises for an array of another shape
     directory.mkdir()
-    library("safetensors.torch").save_file(named, directory / "model.safetensors")
+    replace_file(directory / "model.safetensors", library("safetensors.torch").save(named))
     (directory / "config.json").write_text(json.dumps({"architecture": _BACKBONE}))

@@ -51,7 +51,8 @@ def open_pairs(path: str | Path, split: str = "train") -> Pairs:
       DataError: a file is missing or invalid; lists every problem with its file and row.
       ConfigError: a package is missing that reads a file.
     """
-    if are_shards(check_directory(path, or_shards=True)):
+    path = check_directory(path, or_shards=True)
+    if are_shards(path):
         if split != "train":
             raise DataError(f"{path}: found vectors in shards, a single split, expected train")
         return open_shard_pairs(path)

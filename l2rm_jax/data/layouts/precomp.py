@@ -15,7 +15,7 @@ from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.repeats import undo_repeats
 from l2rm_jax.data.shards import have_vectors
 from l2rm_jax.data.split_files import split_file
-from l2rm_jax.errors import ConfigError, DataError, Problems, nearest_flag
+from l2rm_jax.errors import ConfigError, DataError, Problems, expand_home, nearest_flag
 
 StoredImages = RegionFeatures | Pixels
 
@@ -120,14 +120,26 @@ def check_directory(path: str | Path, or_shards: bool = False) -> Path:
     )
     if not path:
         raise ConfigError(f"data.path: empty; {expected}", hint="--data=DIR")
-    if not Path(path).is_dir():
+    path = Path(expand_home(path))
+    if path.is_file():
+        raise DataError(f"{path}: found a file; {expected}", hint=_import_command(path))
+    if not path.is_dir():
         raise DataError(f"{path}: no such directory; {expected}", hint=nearest_flag("data", path))
     if not or_shards and have_vectors(path):
         raise DataError(
             f"{path}: found vectors in shards; {expected}",
             hint=f"l2rm import --source={shlex.quote(str(path))} --out=DATA",
         )
-    return Path(path)
+    return path
+
+
+def _import_command(file: Path) -> str:
+    """The command that makes data of a table, or of an array of vectors."""
+    name = shlex.quote(str(file))
+    if file.suffix == ".npy":
+        return f"l2rm import --image_vectors={name} --caption_vectors=FILE.npy --out=DATA"
+    encoder = "transformers:openai/clip-vit-base-patch32"
+    return f"l2rm import --source={name} --encoder={encoder} --out=DATA"
 
 
 def _check_vector_count(source: Path, texts: list[str], vectors: RegionFeatures) -> None:

@@ -1,0 +1,91 @@
+"""Arrays written row by row, and errors of a full disk."""
+
+import errno
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from l2rm_jax.data.files import named_if_full, new_directory, new_file, replace_file
+from l2rm_jax.data.npy_files import RowFile, write_array
+
+FULL = Path("/dev/full")
+
+
+@pytest.mark.parametrize("dtype", ["<f4", "<f2", "|u1", "<i8", ">f8"])
+@pytest.mark.parametrize("shape", [(1,), (7, 3), (5, 2, 3), (4, 0)])
+def test_a_written_array_has_the_bytes_that_numpy_writes(tmp_path, dtype, shape):
+    array = np.random.default_rng(0).integers(0, 9, shape).astype(dtype)
+    write_array(tmp_path / "a.npy", array)
+    np.save(tmp_path / "b.npy", array)
+    assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
+
+
+def test_columns_first_arrays_keep_their_values(tmp_path):
+    array = np.asfortranarray(np.arange(10_000.0).reshape(5000, 2))
+    write_array(tmp_path / "a.npy", array)
+    assert np.array_equal(np.load(tmp_path / "a.npy"), array)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_are_written_in_any_order_and_in_any_blocks(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    array = rng.normal(size=(50, 3)).astype(np.float32)
+    with RowFile(tmp_path / "a.npy", array.dtype, array.shape) as file:
+        for rows in np.array_split(rng.permutation(50), rng.integers(1, 9)):
+            file.write(rows, array[rows])
+    assert np.array_equal(np.load(tmp_path / "a.npy"), array)
+
+
+def test_rows_of_another_width_are_refused(tmp_path):
+    file = RowFile(tmp_path / "a.npy", np.dtype(np.float32), (4, 3))
+    with pytest.raises(ValueError, match="broadcast"), file:
+        file.write(np.arange(2), np.zeros((2, 5), np.float32))
+
+
+def test_rows_that_are_never_written_are_zeros(tmp_path):
+    with RowFile(tmp_path / "a.npy", np.dtype(np.int64), (4, 2)) as file:
+        file.write(np.array([1]), np.array([[5, 6]]))
+    assert np.load(tmp_path / "a.npy").tolist() == [[0, 0], [5, 6], [0, 0], [0, 0]]
+
+
+needs_full = pytest.mark.skipif(not FULL.exists(), reason="/dev/full: only on Linux")
+
+
+@needs_full
+def test_an_array_on_a_full_disk_names_its_file(tmp_path):
+    path = tmp_path / "a.npy"
+    path.symlink_to(FULL)
+    with pytest.raises(OSError, match="No space left") as refused:
+        write_array(path, np.zeros((50_000, 8)))
+    assert (refused.value.errno, refused.value.filename) == (errno.ENOSPC, str(path))
+
+
+def fill(path: Path) -> None:
+    with path.open("wb") as file:
+        file.write(b"x")
+        with FULL.open("wb", buffering=0) as disk:
+            disk.write(b"x")
+
+
+@needs_full
+def test_every_writer_names_its_file(tmp_path):
+    with pytest.raises(OSError) as refused, new_file(tmp_path / "page.html") as unfinished:
+        fill(unfinished)
+    assert refused.value.filename == str(tmp_path / "page.html")
+    with pytest.raises(OSError) as refused, new_directory(tmp_path / "audit") as unfinished:
+        fill(unfinished / "table.csv")
+    assert refused.value.filename == str(tmp_path / "audit.partial")
+    with pytest.raises(OSError) as refused, named_if_full(tmp_path / "copy"):
+        raise OSError(errno.ENOSPC, "No space left", "source", None, "target")
+    assert refused.value.filename == "target"
+
+
+def test_other_errors_stay(tmp_path):
+    error = OSError(errno.EIO, os.strerror(errno.EIO))
+    with pytest.raises(OSError) as refused, named_if_full(tmp_path):
+        raise error
+    assert refused.value is error
+    replace_file(tmp_path / "a", b"1")
+    assert (tmp_path / "a").read_bytes() == b"1"
