@@ -14,6 +14,10 @@ Known mismatches are scored in the same way: each caption replaces a random capt
 images of its fold. Such pairs are mismatched in any data set. The partners of a mismatched pair are
 mostly in other folds. So a moved caption is compared without the image that it is stored with, and
 its new image without the caption that it replaces.
+
+The true partners of a mismatched pair may be in its fold, though, which no known mismatch has. They
+would make it look worse than a known mismatch, and the rate too high. For the rate, pairs and known
+mismatches are therefore also compared without the best other image and the best other caption.
 """
 
 from collections.abc import Callable
@@ -71,18 +75,32 @@ class Information(NamedTuple):
         return (self.of_images + self.of_captions) / 2
 
 
+class Apart(NamedTuple):
+    """Information without the best other image and the captions of the best other caption's image.
+
+    Attributes:
+      stored: [pairs] of the pairs, in nats.
+      wrong: [pairs, k] of the known mismatches.
+    """
+
+    stored: Float32[np.ndarray, " pairs"]
+    wrong: Float32[np.ndarray, "pairs k"]
+
+
 class Compared(NamedTuple):
     """Information of the pairs of a fold by one model, in the order of `FoldPairs.pairs`.
 
     Attributes:
       stored: of the pairs.
       wrong: [pairs, k] of the known mismatches.
+      apart: of both, for the rate.
       contrast: [pairs] how differently the images of the fold fit the caption, in nats; 0 if all
         fit it equally well.
     """
 
     stored: Information
     wrong: Information
+    apart: Apart
     contrast: Float32[np.ndarray, " pairs"]
 
 
@@ -92,13 +110,17 @@ class References(NamedTuple):
     Attributes:
       images: [R] rows of the sampled images.
       captions: [C] rows of the sampled captions.
+      owners: [C] row of the image that each of these captions is stored with.
       elsewhere: [R] log-mean-exp of the scaled similarities of each of these images with these
         captions, without the caption that a wrong caption replaces.
+      apart: [R] the same also without the captions of the image of the best other caption.
     """
 
     images: Int[np.ndarray, " R"]
     captions: Int[np.ndarray, " C"]
+    owners: Int[np.ndarray, " C"]
     elsewhere: Float32[np.ndarray, " R"]
+    apart: Float32[np.ndarray, " R"]
 
 
 def product_similarity(
@@ -205,9 +227,10 @@ def compare_references(here: FoldPairs, model: Model) -> References:
     """
     images, captions = here.images[here.references], here.pairs[here.captions]
     gone = here.replaced[:, None] == here.captions
+    owners = here.images[here.position[here.captions]]
     scores = model.similarity(images, captions)
-    elsewhere = np.asarray(_mean_exp(scores, gone, model.temperature))
-    return References(images, captions, elsewhere)
+    means = _mean_exps(scores, gone, owners, images[:, None] == owners, model.temperature)
+    return References(images, captions, owners, *map(np.asarray, means))
 
 
 def compare(
@@ -234,15 +257,16 @@ def compare(
     if isinstance(model.similarity, ProductSimilarity):
         rows = np.append(of.images, part.images), np.append(of.captions, pairs)
         model = Model(model.similarity.of(*rows), temperature)
-    i_mean = _image_means(model, part.images, of.captions)
+    i_mean, i_apart = _image_means(model, part.images, of)
     own = _diagonals(model, part.images[position], pairs)
-    c_mean, c_mean_elsewhere, contrast = np.empty((3, len(pairs)), np.float32)
+    means = c_mean, c_mean_elsewhere, c_apart, c_apart_elsewhere, contrast = np.empty(
+        (5, len(pairs)), np.float32
+    )
     wrong = np.empty((len(pairs), part.wrong.shape[1]), np.float32)
     for at, filled in padded_blocks(np.arange(len(pairs)), _CAPTIONS):
         scores, image = model.similarity(of.images, pairs[at]), position[at]
         values = _compare(scores, part.wrong[at], part.reference[image], temperature)
-        targets = c_mean, c_mean_elsewhere, contrast, wrong
-        for array, value in zip(targets, values, strict=True):
+        for array, value in zip((*means, wrong), values, strict=True):
             array[at[:filled]] = np.asarray(value)[:filled]
         update(filled)
     stored = Information(own - c_mean, own - i_mean[position], own * np.float32(temperature))
@@ -251,18 +275,22 @@ def compare(
         wrong - of.elsewhere[part.wrong],
         wrong * np.float32(temperature),
     )
-    return Compared(stored, moved, contrast)
+    apart = Apart(
+        own - (c_apart + i_apart[position]) / 2,
+        wrong - (c_apart_elsewhere[:, None] + of.apart[part.wrong]) / 2,
+    )
+    return Compared(stored, moved, apart, contrast)
 
 
 def _image_means(
-    model: Model, images: Int[np.ndarray, " images"], captions: Int[np.ndarray, " some"]
-) -> Float32[np.ndarray, " images"]:
-    """Compute the log-mean-exp of the scaled similarities of each image with some captions."""
-    means, nothing = np.empty(len(images), np.float32), np.zeros((1, len(captions)), bool)
+    model: Model, images: Int[np.ndarray, " images"], of: References
+) -> Float32[np.ndarray, "2 images"]:
+    """Compute the means over captions of each image, and the same for `Apart`."""
+    means, nothing = np.empty((2, len(images)), np.float32), np.zeros((1, len(of.captions)), bool)
     for rows, filled in padded_blocks(np.arange(len(images)), _CAPTIONS):
-        scores = model.similarity(images[rows], captions)
-        found = _mean_exp(scores, nothing, model.temperature)
-        means[rows[:filled]] = np.asarray(found)[:filled]
+        scores, same = model.similarity(images[rows], of.captions), images[rows, None] == of.owners
+        found = _mean_exps(scores, nothing, of.owners, same, model.temperature)
+        means[:, rows[:filled]] = np.stack(found)[:, :filled]
     return means
 
 
@@ -296,22 +324,43 @@ def _compare(
       temperature: divisor of the similarities.
 
     Returns:
-      Log-mean-exp of each caption over the references; the same without its own image; the excess
-      of the former over the mean; and [B, k] scaled similarities with the wrong images.
+      Log-mean-exp of each caption over the references; the same without its own image; both without
+      the best other image; the excess of the first over the mean; and [B, k] scaled similarities
+      with the wrong images.
     """
     # Sums run down the columns: XLA is slow on a CPU where it has to transpose them.
     scaled = jnp.asarray(scores, jnp.float32) / temperature
     mean_exp = jax.nn.logsumexp(scaled, axis=0) - jnp.log(len(scaled))
-    elsewhere = _log_mean_exp(scaled, jnp.arange(len(scaled))[:, None] != own[None], axis=0)
+    places = jnp.arange(len(scaled))[:, None]
+    is_other = places != own[None]
+    elsewhere = _log_mean_exp(scaled, is_other, axis=0)
+    is_kept = places != jnp.argmax(jnp.where(is_other, scaled, -jnp.inf), axis=0)[None]
+    apart = [_log_mean_exp(scaled, kept, axis=0) for kept in (is_kept, is_kept & is_other)]
     chosen = jnp.take_along_axis(scaled, wrong.T, axis=0).T
-    return mean_exp, elsewhere, mean_exp - scaled.mean(axis=0), chosen
+    return mean_exp, elsewhere, *apart, mean_exp - scaled.mean(axis=0), chosen
 
 
 @jax.jit
-def _mean_exp(scores: jax.Array, left_out: jax.Array, temperature: float) -> jax.Array:
-    """Compute the log-mean-exp of each row of [n, m] similarities, without the left-out places."""
+def _mean_exps(
+    scores: jax.Array, left_out: jax.Array, owners: jax.Array, same: jax.Array, temperature: float
+) -> tuple[jax.Array, jax.Array]:
+    """Compute the log-mean-exp of each row of [n, m] similarities, without the left-out places.
+
+    Args:
+      scores: of n images with m captions.
+      left_out: [n, m] or [1, m].
+      owners: [m] the image of each caption.
+      same: [n, m] whether the caption is stored with the image.
+      temperature: divisor of the similarities.
+
+    Returns:
+      The means; and the means also without the captions of the image of the best other caption.
+    """
     scaled = jnp.asarray(scores, jnp.float32) / temperature
-    return _log_mean_exp(scaled, ~jnp.broadcast_to(left_out, scaled.shape), axis=1)
+    is_kept = ~jnp.broadcast_to(left_out, scaled.shape)
+    best = jnp.argmax(jnp.where(same, -jnp.inf, scaled), axis=1)
+    is_apart = is_kept & (owners[None] != owners[best][:, None])
+    return _log_mean_exp(scaled, is_kept, axis=1), _log_mean_exp(scaled, is_apart, axis=1)
 
 
 def _log_mean_exp(values: jax.Array, kept: jax.Array, axis: int) -> jax.Array:

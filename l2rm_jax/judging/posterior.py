@@ -91,7 +91,7 @@ def find_posterior(
     image_of, pair_group = folds.image_of, folds.group_of_pair
     images, position = np.unique(image_of, return_inverse=True)
     stored, wrong = evidence.stored, evidence.wrong.scores
-    rate = estimate_rate(-stored.information, -wrong.information, pair_group, seed)
+    rate = estimate_rate(-evidence.apart.stored, -evidence.apart.wrong, pair_group, seed)
     found = suspicion_scores(evidence, image_of, folds.of_pair, pair_key)
     levels = [
         (density_ratio(*level), share_of_random(*level)) for level in (found.sets, found.captions)

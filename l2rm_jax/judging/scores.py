@@ -12,6 +12,7 @@ from jaxtyping import Float32, Int
 
 from l2rm_jax.judging.fold_samples import FoldPairs, Part, parts_of
 from l2rm_jax.judging.log_odds import (
+    Apart,
     Information,
     Model,
     References,
@@ -78,6 +79,7 @@ class Evidence(NamedTuple):
       wrong: captions moved to random images.
       near: captions moved to one image whose captions are similar to their siblings.
       hard: captions moved to one image whose captions are similar to the moved caption.
+      apart: information of the pairs and of `wrong` from which the rate is estimated.
       contrast: [pairs] how differently the images of the fold fit the caption, in nats; 0 if all
         fit it equally well.
     """
@@ -86,12 +88,13 @@ class Evidence(NamedTuple):
     wrong: Moved
     near: Moved
     hard: Hard
+    apart: Apart
     contrast: Float32[np.ndarray, " pairs"]
 
 
 _SCORES = Scores(Information(0, 0, 0), Neighbours(0, 0, 0))
 _MOVED = Moved(_SCORES, 0, 0)
-LIKE = Evidence(_SCORES, _MOVED, _MOVED, Hard(0, 0), 0)  # the structure, for `stages`
+LIKE = Evidence(_SCORES, _MOVED, _MOVED, Hard(0, 0), Apart(0, 0), 0)  # the structure, for `stages`
 
 
 class FoldReferences(NamedTuple):
@@ -198,6 +201,7 @@ def score_part(
         jax.tree.map(lambda x: x[:, :-1], moved),
         jax.tree.map(lambda x: x[:, -1:], moved),
         Hard(found.wrong.mean[:, -1], images_of_wrong[:, -1]),
+        found.apart._replace(wrong=found.apart.wrong[:, :-2]),
         found.contrast,
     )
 
