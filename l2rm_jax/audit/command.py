@@ -20,6 +20,7 @@ from l2rm_jax.audit.outputs import GALLERY, write_files
 from l2rm_jax.audit.report import by_eye, warnings
 from l2rm_jax.audit.review import read_decisions
 from l2rm_jax.audit.run_columns import read_of_run
+from l2rm_jax.audit.suspects import describe_suspects
 from l2rm_jax.audit.work import WRITER, Work
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.layouts.shards import open_shard_pairs
@@ -118,7 +119,7 @@ def audit_run(
 
 
 def describe_audit(audit: Audit, out: str | Path, flags: Sequence[str] | None = None) -> str:
-    """Return the verdict, the paths of the results, and the commands that use them.
+    """Return the verdict, the most suspicious captions, and the paths and uses of the results.
 
     Args:
       audit: the audit.
@@ -135,6 +136,7 @@ def describe_audit(audit: Audit, out: str | Path, flags: Sequence[str] | None = 
         lines += map(shift_sentence, judgement.shifts)
         if by := audit.settings.by:
             lines += rate_lines(by, audit.by(by))
+    lines += describe_suspects(audit, out)
     lines += [f"the report:       {out}/report.md", f"look and decide:  {out}/{GALLERY}"]
     if flags is not None and audit.decisions is None:
         own = {"judgement.path": out, "audit.review": "decisions.csv"}
