@@ -24,6 +24,7 @@ from l2rm_jax.cli.error_lines import error_lines, interrupted_line
 from l2rm_jax.cli.help import answer, show
 from l2rm_jax.cli.mistakes import require_flags
 from l2rm_jax.cli.mode import CONFIG, DATA, FIELD, PRETRAINED, SHARED_PLACE
+from l2rm_jax.cli.source import IMPORT_FLAGS
 from l2rm_jax.console import LogLines
 from l2rm_jax.devices.hosts import (
     OUT_OF_MEMORY,
@@ -75,6 +76,12 @@ _CANDIDATES = Flag(
     many=True,
 )
 _USED = Flag("workdir", "DIR", "the run to use; repeat the flag to average several", many=True)
+_SOURCE = Flag(
+    "source",
+    "SOURCE",
+    "a table, an archive or a folder to import into OUT/data, or data or a run as below; the word "
+    "after the mode is enough",
+)
 _HOSTS = (
     Flag(
         "coordinator",
@@ -169,6 +176,11 @@ def _audit(command: Command) -> None:
 
     workdir, out, place = command["workdir"], command["out"], command.place
     require_flags(command, "out")
+    name = command["source"] or ""
+    if name:
+        from l2rm_jax.audit.from_source import import_source
+
+        command = import_source(command, MODES)
     if workdir and command.config_name is not None:
         raise ConfigError("--config cannot be combined with a run, which has its own config")
     if command.is_built_in and not workdir:
@@ -176,7 +188,7 @@ def _audit(command: Command) -> None:
     if workdir:
         found = audit.audit_run(workdir, out, command.changes, place)
     else:
-        found = audit.audit_directory(command.config, out, place)
+        found = audit.audit_directory(command.config, out, place, name)
     flags = [*_flags_of_pairs(command)]
     print(
         audit.describe_audit(found, out, flags) if found else audit.describe_share(place.share, out)
@@ -225,13 +237,20 @@ MODES = (
     Mode(
         "audit",
         "find mismatched pairs",
-        "l2rm audit --data=D --out=A",
+        "l2rm audit pairs.csv",
         (
+            _SOURCE,
             *(CONFIG, FIELD, PRETRAINED),
             DATA._replace(value="DIR", meaning="directory of the data"),
             Flag("workdir", "DIR", "a run whose data are audited; its own judgement is used"),
-            Flag("out", "DIR", "the new directory: report, table, page, scores for training"),
+            Flag(
+                "out",
+                "DIR",
+                "the new directory: report, table, page, scores for training",
+                default="NAME-audit for the SOURCE NAME.csv",
+            ),
             Flag("by", "COLUMN", "report the rate of each value of a column of the imported table"),
+            *filter(None, map(IMPORT.flag, IMPORT_FLAGS)),
             *SHARED_PLACE,
         ),
         _audit,

@@ -1,6 +1,6 @@
 """The types of a mode, a flag and a parsed command."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -90,6 +90,11 @@ class Mode(NamedTuple):
     def takes(self, name: str) -> bool:
         """Whether the mode takes the flag or field `--name`."""
         return self.flag(FIELD.name if name.startswith("config.") else name) is not None
+
+
+def modes_with_source(modes: Sequence[Mode]) -> list[str]:
+    """Return the names of the modes that take a positional SOURCE."""
+    return [mode.name for mode in modes if mode.flag("source") is not None]
 
 
 @dataclass(frozen=True)

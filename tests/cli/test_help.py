@@ -9,6 +9,7 @@ import pytest
 
 from l2rm_jax import config as defaults
 from l2rm_jax.cli.help import answer, fields_screen, show
+from l2rm_jax.cli.mode import modes_with_source
 from l2rm_jax.cli.words import split_words
 from l2rm_jax.config import flat
 from l2rm_jax.errors import ConfigError
@@ -59,7 +60,7 @@ def test_a_mode_shows_its_flags_alone(mode):
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
 def test_the_example_of_a_mode_is_right(mode):
-    given = split_words(shlex.split(mode.example)[1:])
+    given = split_words(shlex.split(mode.example)[1:], modes_with_source(MODES))
     assert (given.mode or "train") == mode.name
     assert all(mode.takes(name) for name, _ in given.flags)
 
