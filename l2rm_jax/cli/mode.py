@@ -42,6 +42,11 @@ DATA = Flag(
     "DIR[:SPLIT]",
     "directory of the data (data.path), and the split to test on (data.test_split)",
 )
+SOURCE = Flag(
+    "source",
+    "SOURCE",
+    "data or a run, as --data or --workdir name them; needs no --source= after the mode",
+)
 PRETRAINED = Flag(
     "pretrained",
     "DIR",

@@ -1,5 +1,6 @@
 """Split the words of a command line into the mode and the flags."""
 
+import os
 import re
 import shlex
 from collections.abc import Collection, Iterable, Sequence
@@ -26,7 +27,8 @@ class Words(NamedTuple):
 def split_words(words: Sequence[str], with_source: Collection[str] = ()) -> Words:
     """Split a command line, without the program's name.
 
-    The mode is the first word, or the value of `--mode`. A flag is `--name=value`, `--name value`
+    The mode is the first word, unless it is a path with a separator (`data/mine`), which is a
+    source, or the value of `--mode`. A flag is `--name=value`, `--name value`
     or `--name`; one dash is as good as two.
 
     Args:
@@ -40,6 +42,8 @@ def split_words(words: Sequence[str], with_source: Collection[str] = ()) -> Word
     rest = list(words)
     mode = rest.pop(0) if rest and not rest[0].startswith("-") and "=" not in rest[0] else None
     flags: list[Given] = []
+    if mode is not None and os.sep in mode and Path(mode).exists():  # a source alone
+        mode, flags = None, [("source", mode)]
     while rest:
         word = rest.pop(0)
         if not word.startswith("-") or not word.strip("-"):

@@ -11,6 +11,7 @@ pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
 from l2rm_jax import main as program
 from l2rm_jax.audit import command, from_source
+from l2rm_jax.cli.parse import parse
 from l2rm_jax.data.record import read_record
 from l2rm_jax.errors import DataError
 from l2rm_jax.importing import importer
@@ -150,6 +151,17 @@ def test_data_and_runs_are_audited_where_they_lie(encoded_blocks):
     assert status("audit data/mine/") == 0
     assert {path.name for path in Path().iterdir()} == {"user", "data", "mine-audit"}
     assert not Path("mine-audit/data").exists() and len(suspects("mine-audit")) == 5
+
+
+def test_checking_and_training_take_a_source_too(encoded_blocks):
+    write_csv(Path("user/pairs.csv"), ROWS)
+    split = "--split=0.6,0.2,0.2"
+    assert status(f"import user/pairs.csv --encoder=jax:any {split} --out=data/mine") == 0
+    for line in ("check data/mine", "train data/mine", "data/mine", "check"):
+        command = parse(line.split(), program.MODES)
+        assert command.config.data.path == ("data/mine" if "/" in line else "")
+        assert command.is_built_in == (line == "check")
+    assert status("check user/pairs.csv") == 1
 
 
 @pytest.mark.parametrize(

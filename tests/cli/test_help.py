@@ -26,7 +26,7 @@ def help_of(line: str) -> str:
 @pytest.mark.parametrize("flag", ["-h", "--help"])
 def test_the_first_screen_has_the_modes_and_then_the_fields(flag):
     lines = help_of(flag).splitlines()
-    assert "usage: l2rm [MODE] [--config=NAME]" in lines[1]
+    assert "usage: l2rm [MODE] [SOURCE] [--config=NAME]" in lines[1]
     for mode in ("import", "weights", "check", "audit", "evaluate"):
         assert any(line.split()[:1] == [mode] for line in lines), mode
     train = lines[lines.index("--config.train.FIELD=VALUE") + 1].split()

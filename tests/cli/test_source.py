@@ -9,7 +9,8 @@ from l2rm_jax.errors import ConfigError
 from tests.cli.modes import WORKDIR
 
 FLAGS = (Flag("source", "S", "the source"), DATA, WORKDIR)
-AUDIT = Mode("audit", "audit", "l2rm audit S", (*FLAGS, Flag("out", "DIR", "output")), print)
+OWN = *FLAGS, Flag("out", "DIR", "output"), Flag("pictures", "DIR", "of the import")
+AUDIT = Mode("audit", "audit", "l2rm audit S", OWN, print)
 CHECK = Mode("check", "check", "l2rm check S", FLAGS, print)
 IMPORT = Mode("import", "import", "l2rm import S", (FLAGS[0], Flag("out", "DIR", "output")), print)
 
@@ -42,7 +43,11 @@ def places(tmp_path, monkeypatch):
 )
 def test_a_source_is_the_value_of_one_flag(places, source, flag, out):
     assert place_source([("source", source)], AUDIT) == ((flag, source), ("out", out))
-    assert place_source([("source", source)], CHECK) == ((flag, source),)
+    if flag == "source":
+        with pytest.raises(ConfigError, match="found no data and no run"):
+            place_source([("source", source)], CHECK)
+    else:
+        assert place_source([("source", source)], CHECK) == ((flag, source),)
     assert place_source([("source", source)], IMPORT) == (("source", source),)
     given = [("out", "mine"), ("source", source)]
     assert place_source(given, AUDIT) == (("out", "mine"), (flag, source))

@@ -36,6 +36,11 @@ def test_a_mode_may_take_a_source(line, tmp_path, monkeypatch):
     assert split_words(["audit", "a=b"], ["audit"]).flags == (("source", "a=b"),)
 
 
+def test_a_source_needs_no_mode(tmp_path):
+    assert split_words([str(tmp_path), "--by=x"]).flags == (("source", str(tmp_path)), ("by", "x"))
+    assert split_words([str(tmp_path / "none")]).mode == str(tmp_path / "none")
+
+
 @pytest.mark.parametrize(
     ("line", "named", "hint"),
     [
