@@ -109,13 +109,14 @@ def describe_suspects(audit: Audit, directory: Path) -> list[str]:
     judgement = audit.judgement
     is_unsure = judgement.unreliable_reason and not judgement.is_rankable
     unsure = "; this ranking is unreliable" if is_unsure else ""
-    lines = [f"The most suspicious captions (all in {directory / SUSPECTS}{unsure}):"]
+    proposals = " -> proposals" if any(row["proposal"] for row in rows) else ""
+    lines = [f"The most suspicious captions{proposals} (all in {directory / SUSPECTS}{unsure}):"]
     width = max(len(row["line"]) for row in rows)
     for row in rows:
         line = f"  line {row['line']:>{width}}: {_short(row['id'], _NAME)}: "
         line += _short(row["caption"], _TEXT)
         if row["proposal"]:
-            line += f"; {float(row['probability']):.0%}: {_short(row['proposal'], _TEXT)}"
+            line += f" -> {_short(row['proposal'], _TEXT)} ({float(row['probability']):.0%})"
         lines.append(line)
     return lines
 
