@@ -1,4 +1,4 @@
-"""Command line: `l2rm [MODE] [--config=NAME] [--config.FIELD=VALUE ...] [mode's flags]`.
+"""Command line: `l2rm [MODE] [SOURCE] [--config=NAME] [--config.FIELD=VALUE ...] [flags]`.
 
 The table `MODES` has an entry for each mode; the functions of these entries fill the rest of the
 file. Modes import their libraries when they run, so that `l2rm --help` answers at once.
@@ -23,7 +23,8 @@ from l2rm_jax.cli import Command, Flag, Mode
 from l2rm_jax.cli.error_lines import error_lines, interrupted_line, missing_package_error
 from l2rm_jax.cli.help import answer, show
 from l2rm_jax.cli.mistakes import require_flags
-from l2rm_jax.cli.mode import CONFIG, DATA, FIELD, PRETRAINED, SHARED_PLACE
+from l2rm_jax.cli.mode import CONFIG, DATA, FIELD, PRETRAINED, SHARED_PLACE, SOURCE
+from l2rm_jax.cli.source import IMPORT_FLAGS
 from l2rm_jax.cli.streams import escape_characters, exit_if_reader_left, show_log
 from l2rm_jax.devices.hosts import (
     OUT_OF_MEMORY,
@@ -169,6 +170,11 @@ def _audit(command: Command) -> None:
 
     workdir, out, place = command["workdir"], command["out"], command.place
     require_flags(command, "out")
+    name = command["source"] or ""
+    if name:
+        from l2rm_jax.audit.from_source import import_source
+
+        command = import_source(command, MODES)
     if workdir and command.config_name is not None:
         raise ConfigError("--config cannot be combined with a run, which has its own config")
     if command.is_built_in and not workdir:
@@ -176,7 +182,7 @@ def _audit(command: Command) -> None:
     if workdir:
         found = audit.audit_run(workdir, out, command.changes, place)
     else:
-        found = audit.audit_directory(command.config, out, place)
+        found = audit.audit_directory(command.config, out, place, name)
     flags = [*_flags_of_pairs(command)]
     print(
         audit.describe_audit(found, out, flags) if found else audit.describe_share(place.share, out)
@@ -218,7 +224,7 @@ MODES = (
         "describe and check the data",
         "l2rm check --data=D",
         (
-            *(CONFIG, FIELD, DATA, PRETRAINED),
+            *(SOURCE, CONFIG, FIELD, DATA, PRETRAINED),
             Flag("workdir", "DIR", "a run whose config and data are checked"),
         ),
         _check,
@@ -226,13 +232,20 @@ MODES = (
     Mode(
         "audit",
         "find mismatched pairs",
-        "l2rm audit --data=D --out=A",
+        "l2rm audit pairs.csv",
         (
+            SOURCE._replace(meaning=f"a table, an archive or a folder to import; {SOURCE.meaning}"),
             *(CONFIG, FIELD, PRETRAINED),
             DATA._replace(value="DIR", meaning="directory of the data"),
             Flag("workdir", "DIR", "a run whose data are audited; its own judgement is used"),
-            Flag("out", "DIR", "the new directory: report, table, page, scores for training"),
+            Flag(
+                "out",
+                "DIR",
+                "the new directory: report, table, page, scores for training",
+                default="NAME-audit for the SOURCE NAME.csv",
+            ),
             Flag("by", "COLUMN", "report the rate of each value of a column of the imported table"),
+            *filter(None, map(IMPORT.flag, IMPORT_FLAGS)),
             *SHARED_PLACE,
         ),
         _audit,
@@ -243,7 +256,7 @@ MODES = (
         "train",
         "train or continue a run",
         "l2rm --config=f30k:rcl --data=D",
-        (CONFIG, FIELD, DATA, PRETRAINED, _WORKDIR, *_HOSTS),
+        (SOURCE, CONFIG, FIELD, DATA, PRETRAINED, _WORKDIR, *_HOSTS),
         _train,
         "training has not begun; a judgement of the pairs is kept once it is finished",
     ),

@@ -20,6 +20,7 @@ After a change on purpose, record again and say in the commit which lines differ
     L2RM_RECORD=1 python -m pytest -n0 -m slow tests/test_contract.py
 """
 
+import csv
 import hashlib
 import json
 import math
@@ -139,6 +140,13 @@ def of_column(values: list) -> Any:
     return of_bytes(json.dumps(values).encode())
 
 
+def of_cells(cells: list[str]) -> Any:
+    """As `of_column`, for cells of CSV: computed floats have a point, and may be empty."""
+    if not any(re.fullmatch(r"\d\.\d+", cell) for cell in cells):
+        return of_bytes(json.dumps(cells).encode())
+    return of_array(np.array([float(cell or "nan") for cell in cells]))
+
+
 def leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
     """The values of nested dictionaries and lists of them, by dotted key."""
     if isinstance(value, list) and any(isinstance(each, dict) for each in value):
@@ -167,6 +175,10 @@ def of_file(file: Path, exact: bool) -> dict[str, Any]:
         table = parquet.read_table(file)
         columns = zip(table.schema, table.columns, strict=True)
         return {f"{c.name} ({c.type})": of_column(v.to_pylist()) for c, v in columns}
+    if file.name == "suspects.csv":
+        with file.open(newline="") as lines:
+            header, *rows = csv.reader(lines)
+        return {name: of_cells([row[n] for row in rows]) for n, name in enumerate(header)}
     if file.suffix == ".json" and file.name != "vocabulary.json":
         values = json.loads(content)
         if not exact and "files" in values:  # hashes of computed floats

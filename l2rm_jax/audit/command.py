@@ -20,6 +20,7 @@ from l2rm_jax.audit.outputs import GALLERY, write_files
 from l2rm_jax.audit.report import by_eye, warnings
 from l2rm_jax.audit.review import read_decisions
 from l2rm_jax.audit.run_columns import read_of_run
+from l2rm_jax.audit.suspects import describe_suspects
 from l2rm_jax.audit.work import WRITER, Work
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.layouts.shards import open_shard_pairs
@@ -72,7 +73,9 @@ _ALL_PAIRS = {  # for the runs that judge: no pair is filtered or drawn
 }
 
 
-def audit_directory(config: ConfigDict, out: str | Path, place: Place = _HERE) -> Audit | None:
+def audit_directory(
+    config: ConfigDict, out: str | Path, place: Place = _HERE, name: str = ""
+) -> Audit | None:
     """Audit the training pairs that a config describes, and write a directory of results.
 
     Work in progress is stored in `OUT.partial`; the same command resumes it.
@@ -82,6 +85,7 @@ def audit_directory(config: ConfigDict, out: str | Path, place: Place = _HERE) -
       out: the new directory.
       place: executor of the parts. Work may be resumed with another one, but only with the same
         number of shares.
+      name: name of the data in the report; "": their directory.
 
     Returns:
       The audit; None if this process computes a share and another process writes the results.
@@ -90,7 +94,7 @@ def audit_directory(config: ConfigDict, out: str | Path, place: Place = _HERE) -
       L2RMError: the input is invalid: one message with one problem per line; nothing was judged.
       ConfigError: the directory is complete already, or another audit of it is in progress.
     """
-    return _audit(config, None, Path(out), place)
+    return _audit(config, None, Path(out), place, name)
 
 
 def audit_run(
@@ -118,7 +122,7 @@ def audit_run(
 
 
 def describe_audit(audit: Audit, out: str | Path, flags: Sequence[str] | None = None) -> str:
-    """Return the verdict, the paths of the results, and the commands that use them.
+    """Return the verdict, the most suspicious captions, and the paths and uses of the results.
 
     Args:
       audit: the audit.
@@ -135,7 +139,11 @@ def describe_audit(audit: Audit, out: str | Path, flags: Sequence[str] | None = 
         lines += map(shift_sentence, judgement.shifts)
         if by := audit.settings.by:
             lines += rate_lines(by, audit.by(by))
+    lines += describe_suspects(audit, out)
     lines += [f"the report:       {out}/report.md", f"look and decide:  {out}/{GALLERY}"]
+    if not judgement.unreliable_reason:
+        tables = [file for file in sorted(out.glob("kept.*")) if file.suffix != ".npy"]
+        lines += [f"clean table:      {table}" for table in tables]
     if flags is not None and audit.decisions is None:
         own = {"judgement.path": out, "audit.review": "decisions.csv"}
         words = ["audit", *flags, f"--out={out}-reviewed"]
@@ -211,10 +219,13 @@ def exit_status(audit: Audit) -> int:
     return TOO_MANY if audit.judgement.rate.low > most else 0
 
 
-def _audit(config: ConfigDict, workdir: str | Path | None, out: Path, place: Place) -> Audit | None:
+def _audit(
+    config: ConfigDict, workdir: str | Path | None, out: Path, place: Place, name: str = ""
+) -> Audit | None:
     settings, work = Settings(**config.audit, seed=config.seed), Work(out, place.share)
     with work.locked():
         pairs, train, words = _read(config, workdir, settings, place, work)
+        pairs = replace(pairs, name=name or pairs.name)
         given = _given(config, pairs)
         work.claim(_identity(pairs, train, config, place))
         judgement = given or _of_run(pairs, workdir) or _judge(config, pairs, train, work, place)

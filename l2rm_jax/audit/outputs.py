@@ -9,6 +9,7 @@ from l2rm_jax.audit import report
 from l2rm_jax.audit.audit import Audit
 from l2rm_jax.audit.cleaned_table import write_kept_table
 from l2rm_jax.audit.review import FITS, check_sample
+from l2rm_jax.audit.suspects import write_suspects
 from l2rm_jax.audit.table import FILES, pair_columns, write_table
 from l2rm_jax.data.files import new_directory, replace_array, replace_file
 from l2rm_jax.data.layouts import SCENES, is_scenes
@@ -53,6 +54,7 @@ def write_files(audit: Audit, directory: Path) -> None:
     replace_array(directory / "kept.npy", audit.kept())
     replace_array(directory / "scores.npy", decided.matched)
     notes = [
+        write_suspects(audit, directory),
         f"{table}: all results for each pair",
         f"{JUDGEMENT_FILE}: the same for training, --config.judgement.path",
         f"kept.npy: rows of the {np.count_nonzero(kept):,} pairs that are not suspicious",

@@ -3,10 +3,11 @@
     OUT.partial/work/audit.json        everything that the audit depends on
     OUT.partial/work/share-2.done      the second process needs nothing more
     OUT.partial/work/vectors/          copies of vectors
+    OUT.partial/data/                 the imported data, where the audit imports its source
     OUT.partial/work/parts/            results of parts, which processes read from each other
     OUT.partial.share-2.lock           lock of the second process
 
-The results are written next to `work`, which is removed when they are complete.
+The results are written next to `work`, which is removed when they are complete; `data` stays.
 """
 
 import contextlib
@@ -21,6 +22,7 @@ from l2rm_jax.executors import SINGLE, Share
 from l2rm_jax.executors.shared import Part, wait_for
 
 _USE = "audits into"
+DATA = "data"  # directory of imported data
 WRITER = 1  # number of the process that writes the results
 
 
@@ -44,6 +46,11 @@ class Work(NamedTuple):
     def directory(self) -> Path:
         """Directory of finished stages and parts."""
         return self.partial / "work"
+
+    @property
+    def data(self) -> Path:
+        """Directory of the imported data."""
+        return self.partial / DATA
 
     @property
     def copies(self) -> Path:
@@ -97,9 +104,11 @@ class Work(NamedTuple):
     def clear(self) -> None:
         """Remove incomplete results of an audit that was stopped while it wrote them."""
         for leftover in self.partial.iterdir():
-            if leftover.is_dir() and leftover != self.directory:
+            if leftover in (self.directory, self.data):
+                continue
+            if leftover.is_dir():
                 shutil.rmtree(leftover)
-            elif leftover != self.directory:
+            else:
                 leftover.unlink()
 
     def finish(self) -> None:

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 
 from l2rm_jax.cli.mistakes import find_mode
-from l2rm_jax.cli.mode import Mode
+from l2rm_jax.cli.mode import Mode, modes_with_source
 from l2rm_jax.cli.words import split_words
 from l2rm_jax.config import FIELDS, SECTIONS, flat
 from l2rm_jax.version import __version__
@@ -29,7 +29,8 @@ def answer(words: Sequence[str], modes: Sequence[Mode]) -> str | None:
     asks_help = not {"-h", "--help"}.isdisjoint(words)
     if not asks_help:
         return f"l2rm_jax {__version__}" if "--version" in words else None
-    given = split_words([word for word in words if word not in ("-h", "--help")])
+    words = [word for word in words if word not in ("-h", "--help")]
+    given = split_words(words, modes_with_source(modes))
     if given.mode is not None:
         return mode_screen(find_mode(given, modes))
     return f"{first_screen(modes)}\n\n{fields_screen(dict(given.flags).get('config'))}"
@@ -45,7 +46,7 @@ def first_screen(modes: Sequence[Mode]) -> str:
     """Show the purpose of the program, and each mode with its purpose and an example."""
     lines = [
         "Image-text retrieval learned from noisy pairs.",
-        "usage: l2rm [MODE] [--config=NAME] [--config.FIELD=VALUE ...] [mode's flags]",
+        "usage: l2rm [MODE] [SOURCE] [--config=NAME] [--config.FIELD=VALUE ...] [flags]",
     ]
     for mode in modes:
         line = f"  {mode.name:<{_MODE_WIDTH}}{mode.purpose:<{_PURPOSE_WIDTH}}"

@@ -3,6 +3,7 @@
 import difflib
 import shlex
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from l2rm_jax.cli.mode import Command, Mode
 from l2rm_jax.cli.words import Words, command_text
@@ -23,6 +24,8 @@ def find_mode(given: Words, modes: Sequence[Mode]) -> Mode:
             return mode
     names = [mode.name for mode in modes]
     nearest = difflib.get_close_matches(given.mode or "", names, n=1)
+    if given.mode and not nearest and Path(given.mode).exists():
+        nearest, given = ["audit"], given._replace(flags=(("source", given.mode), *given.flags))
     raise ConfigError(
         f"{given.mode}: no such mode, expected {', '.join(names[:-1])} or {names[-1]}",
         hint=command_text(nearest[0], given.flags) if nearest else "l2rm --help",

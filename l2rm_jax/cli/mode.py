@@ -1,6 +1,6 @@
 """The types of a mode, a flag and a parsed command."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -46,6 +46,11 @@ DATA = Flag(
     "data",
     "DIR[:SPLIT]",
     "directory of the data (data.path), and the split to test on (data.test_split)",
+)
+SOURCE = Flag(
+    "source",
+    "SOURCE",
+    "data or a run, as --data or --workdir name them; needs no --source= after the mode",
 )
 PRETRAINED = Flag(
     "pretrained",
@@ -95,6 +100,11 @@ class Mode(NamedTuple):
     def takes(self, name: str) -> bool:
         """Whether the mode takes the flag or field `--name`."""
         return self.flag(FIELD.name if name.startswith("config.") else name) is not None
+
+
+def modes_with_source(modes: Sequence[Mode]) -> list[str]:
+    """Return the names of the modes that take a positional SOURCE."""
+    return [mode.name for mode in modes if mode.flag("source") is not None]
 
 
 @dataclass(frozen=True)

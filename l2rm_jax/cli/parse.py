@@ -10,7 +10,8 @@ from l2rm_jax.cli.mistakes import (
     unknown_flag_error,
     value_error,
 )
-from l2rm_jax.cli.mode import FIELD, Command, Mode
+from l2rm_jax.cli.mode import FIELD, Command, Mode, modes_with_source
+from l2rm_jax.cli.source import place_source
 from l2rm_jax.cli.words import split_words
 from l2rm_jax.errors import ConfigError, expand_home
 
@@ -34,12 +35,14 @@ def parse(words: Sequence[str], modes: Sequence[Mode]) -> Command:
       ConfigError: a mode, a flag or a field does not exist or has a wrong value, or the config
         cannot be read.
     """
-    given = split_words(words)
+    given = split_words(words, modes_with_source(modes))
     mode = find_mode(given, modes)
     texts: dict[str, list[str | None]] = {}
-    for name, value in given.flags:
+    for name, _ in given.flags:
         if not mode.takes(name):
             raise unknown_flag_error(name, given, mode, modes)
+    flags = place_source(given.flags, mode)
+    for name, value in flags:
         texts.setdefault(name, []).append(value)
     values = _flag_values(texts, mode)
     config_name = values.pop("config", None)
@@ -47,11 +50,11 @@ def parse(words: Sequence[str], modes: Sequence[Mode]) -> Command:
         name.removeprefix(PREFIX): text for name, text in texts.items() if name.startswith(PREFIX)
     }
     if mode.flag(FIELD.name) is None:
-        return Command(mode, values, None, {}, None, given.flags)
+        return Command(mode, values, None, {}, None, flags)
     from l2rm_jax.cli.config_flags import choose_config  # takes a second to import
 
     config, changes, is_built_in = choose_config(config_name, values, fields)
-    return Command(mode, values, config, changes, config_name, given.flags, is_built_in)
+    return Command(mode, values, config, changes, config_name, flags, is_built_in)
 
 
 def _flag_values(texts: Mapping[str, list[str | None]], mode: Mode) -> dict[str, Any]:

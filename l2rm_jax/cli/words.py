@@ -1,8 +1,10 @@
 """Split the words of a command line into the mode and the flags."""
 
+import os
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from l2rm_jax.errors import ConfigError
@@ -22,11 +24,16 @@ class Words(NamedTuple):
     flags: tuple[Given, ...]
 
 
-def split_words(words: Sequence[str]) -> Words:
+def split_words(words: Sequence[str], with_source: Collection[str] = ()) -> Words:
     """Split a command line, without the program's name.
 
-    The mode is the first word, or the value of `--mode`. A flag is `--name=value`, `--name value`
+    The mode is the first word, unless it is a path with a separator (`data/mine`), which is a
+    source, or the value of `--mode`. A flag is `--name=value`, `--name value`
     or `--name`; one dash is as good as two.
+
+    Args:
+      words: the words.
+      with_source: names of the modes that take one more word, the value of their flag `--source`.
 
     Raises:
       ConfigError: a word is neither, `--mode` has no value, or the mode is named twice and
@@ -35,9 +42,14 @@ def split_words(words: Sequence[str]) -> Words:
     rest = list(words)
     mode = rest.pop(0) if rest and not rest[0].startswith("-") and "=" not in rest[0] else None
     flags: list[Given] = []
+    if mode is not None and os.sep in mode and Path(mode).exists():  # a source alone
+        mode, flags = None, [("source", mode)]
     while rest:
         word = rest.pop(0)
         if not word.startswith("-") or not word.strip("-"):
+            if mode in with_source and ("=" not in word or Path(word).exists()):
+                flags.append(("source", word))
+                continue
             raise _stray_word_error(word, mode)
         name, equals, value = word.lstrip("-").partition("=")
         if equals:

@@ -47,9 +47,20 @@ class Dialect(NamedTuple):
         """All rows, the header first if there is one; lines without text are none."""
         return read_records(self.text.lines(), self.separator)
 
+    def spreadsheet_lines(self) -> list[int]:
+        """Line of each row in a spreadsheet, from 1: blank lines count, breaks in cells do not."""
+        records = _divide(self.text.lines(), self.separator)
+        lines = [line for line, (_, fields) in enumerate(records, 1) if fields]
+        return lines[self.has_header :]
+
 
 def read_records(lines: Iterator[str], separator: str) -> Iterator[Record]:
     """Divide lines into rows; each line is of exactly one row, or blank."""
+    return (record for record in _divide(lines, separator) if record[1])
+
+
+def _divide(lines: Iterator[str], separator: str) -> Iterator[Record]:
+    """Divide lines into rows and blank ones, which have no fields."""
     waiting: deque[str] = deque()
 
     def next_line() -> str | None:
@@ -58,16 +69,14 @@ def read_records(lines: Iterator[str], separator: str) -> Iterator[Record]:
     blank = f"{_BLANK}{separator}"
     while (line := next_line()) is not None:
         if '"' not in line:
-            if line.strip(blank):
-                yield line, line.rstrip("\r\n").split(separator)
+            yield line, line.rstrip("\r\n").split(separator) if line.strip(blank) else []
             continue
         taken = [line]
         fields = _quoted_fields(taken, next_line, separator)
         if fields is None:
             waiting.extendleft(reversed(taken[1:]))
             taken, fields = [line], line.rstrip("\r\n").split(separator)
-        if any(field.strip(_BLANK) for field in fields):
-            yield "".join(taken), fields
+        yield "".join(taken), fields if any(field.strip(_BLANK) for field in fields) else []
 
 
 def _quoted_fields(

@@ -69,6 +69,11 @@ def import_data(
         with removed_if_refused(request.partial, is_new):
             read = plan_of_shards if request.has_shards else read_plan
             plan = read(request, work, rejected)
+            if request.needs_captions and plan.is_gallery:
+                raise DataError(
+                    f"{request.source}: found pictures without captions, expected captions",
+                    hint="--caption_column=NAME",
+                )
             missing = find_missing(plan)
             check_work(work / IDENTITY, _identity(request, plan), WHAT)
         if not (request.partial / DATASET_FILE).exists():  # else `rejected.csv` is complete

@@ -27,6 +27,7 @@ class Request:
       split: shares of train, dev and test; "" takes the source's split, else 80%, 10% and 10%.
       seed: seed of the split by shares.
       max_rejected: largest share of rows that may be rejected.
+      needs_captions: whether pictures without captions are an error, and not a gallery.
     """
 
     out: Path
@@ -41,6 +42,7 @@ class Request:
     split: str = ""
     seed: int = 0
     max_rejected: float = 0.01
+    needs_captions: bool = False
 
     @property
     def partial(self) -> Path:

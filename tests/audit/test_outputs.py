@@ -42,7 +42,7 @@ def test_all_files_are_there_and_two_writings_are_equal(written, tmp_path):
     names = {path.name for path in written.iterdir()}
     assert names == {
         *("pairs.parquet", "kept.npy", "scores.npy", "report.md", "report.json", "gallery.html"),
-        *("judgement.npz", "kept_ids.txt"),
+        *("judgement.npz", "kept_ids.txt", "suspects.csv"),
     }
     again = write(make_audit(), tmp_path / "again")
     for name in names:

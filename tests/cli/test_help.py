@@ -9,6 +9,7 @@ import pytest
 
 from l2rm_jax import config as defaults
 from l2rm_jax.cli.help import answer, fields_screen, show
+from l2rm_jax.cli.mode import modes_with_source
 from l2rm_jax.cli.words import split_words
 from l2rm_jax.config import flat
 from l2rm_jax.errors import ConfigError
@@ -25,7 +26,7 @@ def help_of(line: str) -> str:
 @pytest.mark.parametrize("flag", ["-h", "--help"])
 def test_the_first_screen_has_the_modes_and_then_the_fields(flag):
     lines = help_of(flag).splitlines()
-    assert "usage: l2rm [MODE] [--config=NAME]" in lines[1]
+    assert "usage: l2rm [MODE] [SOURCE] [--config=NAME]" in lines[1]
     for mode in ("import", "weights", "check", "audit", "evaluate"):
         assert any(line.split()[:1] == [mode] for line in lines), mode
     train = lines[lines.index("--config.train.FIELD=VALUE") + 1].split()
@@ -59,7 +60,7 @@ def test_a_mode_shows_its_flags_alone(mode):
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
 def test_the_example_of_a_mode_is_right(mode):
-    given = split_words(shlex.split(mode.example)[1:])
+    given = split_words(shlex.split(mode.example)[1:], modes_with_source(MODES))
     assert (given.mode or "train") == mode.name
     assert all(mode.takes(name) for name, _ in given.flags)
 

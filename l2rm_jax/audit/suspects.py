@@ -1,0 +1,154 @@
+"""List the suspicious pairs, the worst first, with the line of the user's file of each."""
+
+import csv
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+
+from l2rm_jax.audit.audit import SHOWN, Audit
+from l2rm_jax.data.files import open_array
+from l2rm_jax.data.record import read_record
+from l2rm_jax.data.split_files import split_file
+from l2rm_jax.importing.csv_rows import find_dialect
+from l2rm_jax.importing.text_io import open_text
+from l2rm_jax.importing.writing import hash_file
+from l2rm_jax.judging.judgement import KINDS, PLACEHOLDER
+
+SUSPECTS = "suspects.csv"
+_FORMULA = "=+-@"  # a spreadsheet computes cells that begin so
+_NAME, _TEXT = 40, 60  # most characters of a name and of a text on the screen
+
+
+class Suspect(NamedTuple):
+    """A suspicious pair.
+
+    Attributes:
+      rank: from 1, the most suspicious.
+      line: line of the user's file; for data without a table, the row of the pair, from 0.
+      id: the user's name of the image.
+      caption: its text; without texts, its id.
+      posterior: probability of being mismatched.
+      kind: the kind of the pair.
+      proposal: the caption that fits the image best instead; "" without a proposal.
+      probability: probability of the proposal; NaN without one.
+    """
+
+    rank: int
+    line: int
+    id: str
+    caption: str
+    posterior: float
+    kind: str
+    proposal: str
+    probability: float
+
+
+def find_suspects(audit: Audit) -> list[Suspect]:
+    """Return the suspicious pairs, the worst first and pairs of placeholder pictures last.
+
+    Where the audit cannot tell the number of mismatched pairs, and with it their kinds, the first
+    `SHOWN` pairs of the ranking are among them.
+    """
+    pairs, found = audit.pairs, audit.decided
+    is_listed = np.ones(len(audit), bool)
+    is_listed[audit.kept()] = False
+    if found.unreliable_reason:
+        is_listed[found.order[:SHOWN]] = True
+    order = found.order[is_listed[found.order]]
+    order = order[np.argsort(found.kind[order] == PLACEHOLDER, kind="stable")]
+    lines = _lines(audit)
+    texts = pairs.texts or pairs.caption_ids or [*map(str, range(len(audit)))]
+    suspects = []
+    for rank, row in enumerate(order.tolist(), 1):
+        proposal = found.proposal[row, 0] if found.proposal.shape[1] else -1
+        suspect = Suspect(
+            rank,
+            int(lines[row]),
+            pairs.image_ids[found.image_of[row]],
+            texts[row],
+            float(found.posterior[row]),
+            KINDS[found.kind[row]],
+            texts[proposal] if proposal >= 0 else "",
+            float(found.probability[row, 0]) if proposal >= 0 else np.nan,
+        )
+        suspects.append(suspect)
+    return suspects
+
+
+def write_suspects(audit: Audit, directory: Path) -> str:
+    """Write `suspects.csv`; return a sentence about it.
+
+    Text that a spreadsheet would compute as a formula has an apostrophe before it.
+    """
+    suspects = find_suspects(audit)
+    with (directory / SUSPECTS).open("w", encoding="utf-8", errors="replace", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(Suspect._fields)
+        writer.writerows(map(_cells, suspects))
+    return f"{SUSPECTS}: the {len(suspects):,} suspicious pairs by line of your file, worst first"
+
+
+def _cells(suspect: Suspect) -> list[str]:
+    cells = [_number(value) if isinstance(value, float) else str(value) for value in suspect]
+    return [f"'{cell}" if cell.startswith(tuple(_FORMULA)) else cell for cell in cells]
+
+
+def _number(value: float) -> str:
+    return "" if np.isnan(value) else f"{value:.4f}"
+
+
+def describe_suspects(audit: Audit, directory: Path) -> list[str]:
+    """Return the first rows of `suspects.csv` as lines for the screen."""
+    csv.field_size_limit(2**31 - 1)  # characters of a caption
+    with (directory / SUSPECTS).open(encoding="utf-8", newline="") as file:
+        rows = [row for row, _ in zip(csv.DictReader(file), range(SHOWN), strict=False)]
+    if not rows:
+        return []
+    judgement = audit.judgement
+    is_unsure = judgement.unreliable_reason and not judgement.is_rankable
+    unsure = "; this ranking is unreliable" if is_unsure else ""
+    proposals = " -> proposals" if any(row["proposal"] for row in rows) else ""
+    lines = [f"The most suspicious captions{proposals} (all in {directory / SUSPECTS}{unsure}):"]
+    width = max(len(row["line"]) for row in rows)
+    for row in rows:
+        line = f"  line {row['line']:>{width}}: {_short(row['id'], _NAME)}: "
+        line += _short(row["caption"], _TEXT)
+        if row["proposal"]:
+            line += f" -> {_short(row['proposal'], _TEXT)} ({float(row['probability']):.0%})"
+        lines.append(line)
+    return lines
+
+
+def _short(text: str, width: int) -> str:
+    """Shorten a text to one line; escape characters that could affect a terminal."""
+    text = " ".join(text.split())
+    text = text if len(text) <= width else f"{text[: width - 3]}..."
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def _lines(audit: Audit) -> Int[np.ndarray, " pairs"]:
+    """Return the line of the user's file of each pair, as a spreadsheet counts; else its row."""
+    path = audit.config.data.path if audit.config is not None else ""
+    record = read_record(path) if path else None
+    file = split_file(path, "train", "rows")
+    if record is None or not file.is_file():
+        return np.arange(len(audit))
+    rows = np.array(open_array(file))[: len(audit)]  # of the first images, as training reads them
+    lines = _lines_of_rows(record)
+    return rows if lines is None else lines[rows - 1]
+
+
+def _lines_of_rows(record: dict) -> Int[np.ndarray, " rows"] | None:
+    """Return the line of each row of the table, from 1; None for sources without lines."""
+    source = record["source"]
+    kind, path = source["kind"], Path(source["path"] or "")
+    if kind not in ("csv", "tsv", "jsonl") or source.get("bytes") is None:
+        return None
+    if not path.is_file() or [hash_file(path)] != source["hashes"]:
+        return None
+    if kind == "jsonl":
+        return np.flatnonzero([bool(line.strip()) for line in open_text(path).lines()]) + 1
+    columns = [*record["columns"]["image"], *record["columns"]["captions"]]
+    return np.array(find_dialect(path, kind, columns).spreadsheet_lines())
