@@ -4,10 +4,12 @@ import hashlib
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float, Int, UInt64
+from jaxtyping import Int, Real, UInt64
 
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pixels import Pixels
+
+_NUMBERS = 1 << 22  # that are hashed at once
 
 
 def hash_keys(
@@ -32,7 +34,7 @@ def hash_keys(
         return z ^ (z >> np.uint64(31))
 
 
-def hash_rows(rows: Float[np.ndarray, "rows columns"]) -> UInt64[np.ndarray, " rows"]:
+def hash_rows(rows: Real[np.ndarray, "rows columns"]) -> UInt64[np.ndarray, " rows"]:
     """Hash each row of numbers, read as float32.
 
     Hashes of (column, bits of its number) are summed per row, and the sum is hashed.
@@ -51,5 +53,9 @@ def hash_images(images: RegionFeatures | Pixels) -> UInt64[np.ndarray, " images"
     Raises:
       DataError: a feature is not finite.
     """
-    blocks = (images.rows(block) for block in images.blocks())
-    return np.concatenate([hash_rows(rows.reshape(len(rows), -1)) for rows in blocks])
+    keys = []
+    for block in images.blocks():
+        rows = images.rows(block).reshape(len(block), -1)
+        for part in np.array_split(rows, min(len(rows), -(-rows.size // _NUMBERS))):
+            keys.append(hash_rows(part))
+    return np.concatenate(keys)
