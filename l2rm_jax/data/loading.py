@@ -152,8 +152,8 @@ def _data_of(
     # Check these settings even if the training pairs cannot be read.
     attempt(check_mismatch, mismatch_config)
     attempt(_check_filter, data_config)
-    mismatched = attempt(run_mismatch, mismatch_config, stored[0], workdir=workdir)
     drawn = attempt(_drawn_train, drawn, stored[0])
+    mismatched = attempt(run_mismatch, mismatch_config, stored[0], workdir=workdir, drawn=drawn)
     kept = attempt(_kept_pairs, mismatched, stored[0], config=data_config, drawn=drawn)
     in_words = not any(split and split.captions is not None for split in stored)
     vocabulary, split_sentences = word_tools(problems, data_config, pieces, in_words, workdir)
@@ -207,7 +207,8 @@ def load_train(
     in_words = stored is None or stored.captions is None
     stored = attempt(_first_images, stored, data_config.train_images, field="data.train_images")
     attempt(check_mismatch, mismatch_config)
-    mismatched = attempt(run_mismatch, mismatch_config, stored, workdir=workdir)
+    drawn = attempt(_drawn_train, drawn, stored)
+    mismatched = attempt(run_mismatch, mismatch_config, stored, workdir=workdir, drawn=drawn)
     vocabulary, split_sentences = word_tools(problems, data_config, pieces, in_words, workdir)
     problems.raise_all()
     splits = [stored]
@@ -217,7 +218,7 @@ def load_train(
             splits.append(drawn.pairs_of(dev) if drawn else open_split(data_config, dev))
     tokens, vocabulary = split_tokens(splits, vocabulary, split_sentences, data_config.min_count)
     train = matched_pairs(stored, tokens[0]).with_mismatch(mismatched)
-    return replace(train, drawn=drawn and _drawn_train(drawn, stored)), vocabulary
+    return replace(train, drawn=drawn), vocabulary
 
 
 def split_names(data_config: Any) -> tuple[str, str, str]:

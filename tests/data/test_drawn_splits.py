@@ -180,6 +180,22 @@ def test_scores_of_all_pairs_filter_the_training_pairs(directory, tmp_path):
         load(config)
 
 
+def test_known_pairs_are_rows_of_all_pairs(directory, tmp_path):
+    config = config_of(directory)
+    rows = load(config).train.drawn.rows
+    known = np.random.default_rng(3).permutation(5 * IMAGES)[:40]
+    np.save(tmp_path / "known.npy", known)
+    config.mismatch.protocol = "semi_paired"
+    config.mismatch.paired_file = str(tmp_path / "known.npy")
+    np.testing.assert_array_equal(load(config).train.known, np.isin(rows, known))
+    config.data.train_images = 9
+    data = load(config)
+    np.testing.assert_array_equal(data.train.known, np.isin(data.train.drawn.rows, known))
+    np.save(tmp_path / "known.npy", [5 * IMAGES])
+    with pytest.raises(DataError, match=f"0 to {5 * IMAGES - 1}"):
+        load(config)
+
+
 def test_other_splits_of_the_directory_are_an_error_that_names_split(directory):
     config = default()
     config.data.path = str(directory)
