@@ -16,6 +16,7 @@ from l2rm_jax.data.layouts import check_feature_shapes, open_caption_vectors, op
 from l2rm_jax.data.loading import open_train_pairs, open_untokenized, split_names
 from l2rm_jax.data.pieces import Pieces
 from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.record import is_undivided
 from l2rm_jax.data.repeats import raise_if_blocks_differ
 from l2rm_jax.data.text import Vocabulary, load_sentence_splitter, tokenize
 from l2rm_jax.data.train_pairs import Data, TrainPairs
@@ -62,8 +63,12 @@ def check(config: Any) -> str:
     data = attempt(load_run_data, config, workdir=None)
     if data is None:  # some part cannot be read; check the others all the same
         names, kind = split_names(config.data), {"in_pixels": IMAGES.is_used(config)}
+        if attempt(is_undivided, config.data.path):
+            names = names[:1]
         train = attempt(open_train_pairs, config.data, config.mismatch, **kind)
-        test = attempt(open_untokenized, config.data, names[-1], **kind)
+        test = None
+        if len(names) > 1:
+            test = attempt(open_untokenized, config.data, names[-1], **kind)
         images = [attempt(open_images, config.data, name, **kind) for name in names]
         vectors = [attempt(open_caption_vectors, config.data, name) for name in names]
     else:

@@ -9,27 +9,24 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int
 from ml_collections import ConfigDict
 
 from l2rm_jax.cli.config_flags import fitting_batch
 from l2rm_jax.config import set_epochs
+from l2rm_jax.data.content_hashes import hash_images
 from l2rm_jax.data.contents import PART
+from l2rm_jax.data.drawn_splits import draw_splits, take_images
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.layouts import open_pairs
 from l2rm_jax.data.loading import data_of_pairs
 from l2rm_jax.data.pairs import Captions, Images, Pairs
 from l2rm_jax.data.pixels import Pixels
-from l2rm_jax.data.vectors import VectorRows
 from l2rm_jax.errors import ConfigError, DataError, expand_home
-from l2rm_jax.judging.content_keys import vector_keys
 from l2rm_jax.linear.rows import Rows
 from l2rm_jax.retriever import Retriever, load
 from l2rm_jax.run.config_file import load_config
 from l2rm_jax.run.run import Run
 from l2rm_jax.train import train
-
-_FEWEST = 2  # images of a split
 
 
 class EpochReport(NamedTuple):
@@ -122,33 +119,11 @@ def split_pairs(pairs: Pairs, dev: float) -> tuple[Pairs, Pairs]:
         raise ConfigError(f"dev: found {dev}, expected more than 0 and less than 1")
     images = np.unique(pairs.image_of)
     features = _as_features(pairs.images, "images", "region")
-    keys = vector_keys(VectorRows(features))[images]
-    distinct = np.unique(keys)
-    last = max(_FEWEST, round(dev * len(distinct))) - 1
-    if len(distinct) - last - 1 < _FEWEST:
-        raise DataError(
-            f"pairs: found {len(distinct)} distinct images, expected at least {2 * _FEWEST}, and "
-            f"more than {_FEWEST} beside the share {dev:g} for validation"
-        )
-    in_dev = keys <= distinct[last]
+    split = draw_splits(hash_images(features)[images], [dev], "pairs")
     captions = None if pairs.captions is None else _as_features(pairs.captions, "captions", "word")
     whole = replace(pairs, images=features, captions=captions, words=None, columns={})
-    return _part(whole, images[~in_dev], "train"), _part(whole, images[in_dev], "dev")
-
-
-def _part(pairs: Pairs, images: Int[np.ndarray, " n"], split: str) -> Pairs:
-    """Return some images with their captions, sorted by image."""
-    rows = np.flatnonzero(np.isin(pairs.image_of, images))
-    rows = rows[np.argsort(pairs.image_of[rows], kind="stable")]
-    taken = pairs.take(rows)
-    return replace(
-        taken,
-        images=pairs.images.take(images),
-        image_of=np.searchsorted(images, taken.image_of),
-        ids=pairs.ids and [pairs.ids[image] for image in images],
-        pictures=None,
-        split=split,
-    )
+    train, validation = images[split == 0], images[split == 1]
+    return take_images(whole, train, "train"), take_images(whole, validation, "dev")
 
 
 def _as_features(vectors: Images | Captions, name: str, vector: str) -> RegionFeatures:

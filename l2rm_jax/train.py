@@ -174,6 +174,7 @@ def describe(run: Run, replicas: Replicas) -> str:
         f"{config.data.name}: {len(train.images):,} images, {len(train):,} captions; "
         f"{config.method}, {config.model.head}; "
         f"dev {len(dev.images):,} images (chance: {chance:.1f})",
+        *([train.drawn.sentence()] if train.drawn else []),
         *run.data.mismatch.sentences(),
     ]
     if clipped := np.count_nonzero(train.lengths > config.data.max_words):

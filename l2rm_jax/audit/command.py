@@ -24,19 +24,15 @@ from l2rm_jax.audit.suspects import describe_suspects
 from l2rm_jax.audit.work import WRITER, Work
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.layouts.shards import open_shard_pairs
-from l2rm_jax.data.loading import open_untokenized, split_names
+from l2rm_jax.data.loading import matched_pairs, open_drawn, open_untokenized, split_names
 from l2rm_jax.data.pairs import SUSPICIOUS, Pairs
 from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.record import is_undivided
 from l2rm_jax.data.shards import are_shards
 from l2rm_jax.data.train_pairs import TrainPairs, token_counts
 from l2rm_jax.data.word_report import WordReport
 from l2rm_jax.devices.parallel import Replicas
-from l2rm_jax.errors import (
-    ConfigError,
-    L2RMError,
-    Problems,
-    StoppedError,
-)
+from l2rm_jax.errors import ConfigError, L2RMError, Problems, StoppedError
 from l2rm_jax.executors import SINGLE, Place, Share
 from l2rm_jax.judging import Judgement, is_of_pairs, judge_pairs, make_detector, read_judgement
 from l2rm_jax.judging.rates_by import rate_lines
@@ -199,11 +195,19 @@ def _can_train(audit: Audit, kept: Bool[np.ndarray, " pairs"]) -> bool:
     try:
         own = {**_training_fields(config, ""), "judgement.path": "audit"}
         method = check_settings(with_changes(config, own))
-        check_train_size(config, train.take(np.flatnonzero(kept)), method)
         _, dev, test = split_names(config.data)
         in_pixels = isinstance(train.images, Pixels)
-        open_untokenized(config.data, dev, in_pixels)
-        check_test_size(config, open_untokenized(config.data, test, in_pixels))
+        drawn = train.drawn
+        if drawn is None and is_undivided(config.data.path):  # all pairs were judged
+            drawn = open_drawn(config.data, in_pixels=in_pixels)
+            kept = kept & np.isin(np.arange(len(train)), drawn.rows)
+        if drawn is None:
+            open_untokenized(config.data, dev, in_pixels)
+            tested = open_untokenized(config.data, test, in_pixels)
+        else:
+            tested = matched_pairs(drawn.pairs_of(test), None)
+        check_train_size(config, train.take(np.flatnonzero(kept)), method)
+        check_test_size(config, tested)
     except L2RMError:
         return False
     return True
@@ -296,6 +300,8 @@ def _read(
         pairs = problems.attempt(open_shard_pairs, config.data.path, work.copies)
         found = pairs and (pairs, None, None)
     else:
+        if workdir is None and is_trained(valid):
+            problems.attempt(_check_validation, valid)
         found = problems.attempt(read_training_pairs, valid, workdir=workdir)
     if settings.review and found is not None:
         problems.attempt(read_decisions, settings.review, len(found[0]), found[0].fingerprint)
@@ -335,6 +341,17 @@ def _check_shards(config: ConfigDict) -> None:
     if config.mismatch.rate:
         raise ConfigError(
             f"mismatch.rate={config.mismatch.rate}: found vectors in shards, expected 0"
+        )
+
+
+def _check_validation(config: ConfigDict) -> None:
+    """Check that the runs of a trained detector have a validation split that is not judged."""
+    if is_undivided(config.data.path):
+        raise ConfigError(
+            f"judgement.detector={config.judgement.detector!r}: found no split dev in "
+            f"{config.data.path}, which its runs require; import the data with --split, or use a "
+            "detector in closed form",
+            hint="--config.judgement.detector=linear",
         )
 
 

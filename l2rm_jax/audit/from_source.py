@@ -20,8 +20,6 @@ from l2rm_jax.importing.sources import find_files
 
 _log = logging.getLogger(__name__)
 
-_ALL_ROWS = "1,0,0"  # split of the import: an audit reads the training pairs
-
 
 def import_source(command: Command, modes: Sequence[Mode]) -> Command:
     """Import the source of an audit into `OUT.partial/data`; return the command that audits it.
@@ -44,7 +42,7 @@ def import_source(command: Command, modes: Sequence[Mode]) -> Command:
     if place.share != SINGLE:
         raise ConfigError(
             "--share requires imported data",
-            hint=f"l2rm import {shlex.quote(source)} --split={_ALL_ROWS} --out=data/mine",
+            hint=f"l2rm import {shlex.quote(source)} --out=data/mine",
         )
     work = Work(out, SINGLE)
     if (out / DATA).is_dir():
@@ -88,9 +86,7 @@ def _request(command: Command, data: Path) -> Request:
     if command["max_rejected"] is not None:  # 0 is a value
         flags["max_rejected"] = command["max_rejected"]
     columns = tuple(flags.pop("caption_column", ()))
-    request = Request(
-        out=data, split=_ALL_ROWS, caption_columns=columns, needs_captions=True, **flags
-    )
+    request = Request(out=data, caption_columns=columns, needs_captions=True, **flags)
     if not request.is_encoded or request.encoder:
         return request
     parent = data.parent.parent

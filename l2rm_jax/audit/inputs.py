@@ -62,7 +62,7 @@ def read_training_pairs(
     pairs = train.to_judge
     hash_names(digest, pairs.image_of, pairs.texts, pairs.image_ids, pairs.caption_ids)
     pairs = replace(
-        with_table(pairs, data.path, data.train_images > 0) if data.path else pairs,
+        with_table(pairs, data.path, data.train_images > 0, train.drawn) if data.path else pairs,
         name=str(workdir or data.path or data.name),
         digest=digest.hexdigest(),
     )

@@ -10,9 +10,14 @@ from ml_collections import ConfigDict
 from l2rm_jax.data import filters
 from l2rm_jax.data.pairs import SUSPICIOUS
 from l2rm_jax.data.train_pairs import TrainPairs
-from l2rm_jax.judging import Judgement
+from l2rm_jax.judging import Judgement, read_judgement
 from l2rm_jax.methods.base import CALLED_MATCHED
-from l2rm_jax.run.judgement import kept_by_judgement, uses_judgement
+from l2rm_jax.run.judgement import (
+    kept_by_judgement,
+    last_judgement,
+    of_training_pairs,
+    uses_judgement,
+)
 from l2rm_jax.run.load_trained import read_trained
 from l2rm_jax.run.loss_split import last_split
 
@@ -50,9 +55,13 @@ def read_of_run(
       CheckpointError: the run has not finished an epoch.
       DataError: a file is damaged, or belongs to other pairs.
     """
-    trained = filters.kept_pairs(config.data, train.matched, config.data.path)
+    trained = filters.kept_pairs(config.data, train.matched, config.data.path, train.drawn)
+    own, file = judgement.posterior, last_judgement(workdir)
+    if train.drawn is not None and uses_judgement(config) and file.exists():
+        # It may have judged all pairs of the data, from which the run has drawn these.
+        own = of_training_pairs(read_judgement(file), train, file).posterior
     if config.data.filter == "judgement":
-        trained = kept_by_judgement(config.data, judgement.posterior)
+        trained = kept_by_judgement(config.data, own)
     dropped, called = np.full(len(train), "filter", object), np.full(len(train), "", object)
     dropped[trained] = ""
     loss, posterior = np.full((2, len(train)), np.nan)
@@ -63,7 +72,7 @@ def read_of_run(
         loss[trained], posterior[trained] = kept.loss, kept.mismatched_posterior
         flags = kept.called_matched
     elif not by_loss and uses_judgement(config):
-        flags = judgement.posterior[trained] <= SUSPICIOUS
+        flags = own[trained] <= SUSPICIOUS
     if flags is not None:
         called[trained] = np.where(flags, MATCHED, MISMATCHED)
     return OfRun(dropped, loss, posterior, called)

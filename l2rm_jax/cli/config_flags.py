@@ -13,10 +13,11 @@ from l2rm_jax import config as defaults
 from l2rm_jax.cli.mistakes import unknown_field_flag_error, value_error
 from l2rm_jax.cli.parse import KINDS, PREFIX, parse_value
 from l2rm_jax.config import FIELDS, epoch_fields, flat
+from l2rm_jax.data.drawn_splits import SHARES
 from l2rm_jax.data.encoders.pixels import PIXELS
 from l2rm_jax.data.layouts.precomp import has_pixels
 from l2rm_jax.data.pretrained import read_kind
-from l2rm_jax.data.record import read_record
+from l2rm_jax.data.record import BY_RUN, read_record
 from l2rm_jax.errors import ConfigError, expand_home
 from l2rm_jax.run.config_file import CONFIG_FILE, load_config, read_config, with_changes
 
@@ -137,8 +138,7 @@ def _with_fit(base: ConfigDict, path: str, fields: Mapping[str, list[str | None]
         return base
     if _MODEL_FIELDS.isdisjoint(fields):
         base = with_changes(load_config(RECIPE, base.plugins), {"data.name": base.data.name})
-        count = record["splits"]["train"]["captions"]
-        chosen = {"train.batch_size": fitting_batch(count, base.train.batch_size)}
+        chosen = {"train.batch_size": fitting_batch(_trained(record), base.train.batch_size)}
         choice = RECIPE
     else:
         chosen = fitting_fields(record, _are_in_one_space(fields))
@@ -174,9 +174,15 @@ def fitting_fields(record: dict[str, Any], in_one_space: bool = False) -> dict[s
         "model.sim_dim": 64,
         "optim.learning_rate": 5e-4,
         "optim.decay_epochs": 6,
-        "train.batch_size": fitting_batch(record["splits"]["train"]["captions"], _BATCH),
+        "train.batch_size": fitting_batch(_trained(record), _BATCH),
         **epoch_fields(warmup=4, epochs=8),
     }
+
+
+def _trained(record: Mapping[str, Any]) -> int:
+    """Number of pairs that a run trains on; about that many if it draws dev and test."""
+    count = record["splits"]["train"]["captions"]
+    return round(count * (1 - sum(SHARES))) if record.get("split") == BY_RUN else count
 
 
 def fitting_batch(pairs: int, largest: int) -> int:

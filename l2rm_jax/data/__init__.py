@@ -8,7 +8,8 @@
 * `loading` reads the three splits of a run; `train_pairs` defines what training adds to `Pairs`:
   tokens, known mismatches, a judgement.
 * `vectors` turns any features and texts into one vector per image or caption, for the judge.
-* `split_files` names the files of a split.
+* `split_files` names the files of a split. `drawn_splits` draws splits by the contents of the
+  images, which `content_hashes` hashes.
 * `text` turns captions into word indices, `pieces` into indices of a pretrained tokenizer;
   `pretrained` reads a directory of pretrained weights.
 * `shards` opens vectors in shards, with `parquet_vectors`, for audits and imports.

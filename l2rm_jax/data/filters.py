@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int, Real
 
+from l2rm_jax.data.drawn_splits import Drawn
 from l2rm_jax.data.files import check_entries, check_form, open_array
-from l2rm_jax.data.record import read_record
+from l2rm_jax.data.record import is_undivided, read_record
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import ConfigError, DataError
 
@@ -23,7 +24,10 @@ FILTERS = ("none", "truth", "score", "share", "judgement")
 
 
 def kept_pairs(
-    config: Any, matched: Bool[np.ndarray, " pairs"], directory: str = ""
+    config: Any,
+    matched: Bool[np.ndarray, " pairs"],
+    directory: str = "",
+    drawn: Drawn | None = None,
 ) -> Int[np.ndarray, " kept"]:
     """Rows of the training pairs that the filter keeps, in ascending order.
 
@@ -32,6 +36,7 @@ def kept_pairs(
         `train_images`.
       matched: which pairs are matched.
       directory: directory of the data, as in `read_scores`.
+      drawn: as in `read_scores`.
 
     Raises:
       ConfigError: an unknown filter, a share out of range, a missing score file, or a score file or
@@ -45,7 +50,8 @@ def kept_pairs(
     if config.filter == "truth":
         kept, reason = np.flatnonzero(matched), "all pairs mismatched"
     else:
-        scores = read_scores(config.filter_scores, len(matched), config.train_images, directory)
+        own = len(matched), config.train_images, directory, drawn
+        scores = read_scores(config.filter_scores, *own)
         if not matched.all() and len(open_scores(config.filter_scores)) != len(matched):
             raise DataError(
                 f"{config.filter_scores}: found scores by row of the table, expected one per "
@@ -118,7 +124,11 @@ def check_settings(config: Any) -> None:
 
 
 def read_scores(
-    path: str | Path, pairs: int, images: int = 0, directory: str | Path = ""
+    path: str | Path,
+    pairs: int,
+    images: int = 0,
+    directory: str | Path = "",
+    drawn: Drawn | None = None,
 ) -> Real[np.ndarray, " pairs"]:
     """Read one score for each stored training pair; a higher score means a better match.
 
@@ -131,10 +141,15 @@ def read_scores(
       images: `data.train_images`; the error message mentions it, because the file may cover all
         images by mistake.
       directory: directory of the data; "" for data without one.
+      drawn: the splits that the run draws from data with a single split: the file may then have a
+        score for each pair of the data, as an audit of them writes it.
 
     Raises:
       DataError: as `kept_pairs`.
     """
+    if drawn is not None and len(open_scores(path)) != pairs:
+        whole = read_scores(path, len(drawn.whole), directory=directory)
+        return whole[drawn.rows]
     scores, of_table = open_scores(path), _rows_of_table(directory, pairs)
     if of_table is not None and len(scores) == of_table.count and len(scores) != pairs:
         return scores[of_table.rows - 1]
@@ -158,7 +173,9 @@ def _rows_of_table(directory: str | Path, pairs: int) -> _RowsOfTable | None:
     record, file = read_record(directory) if directory else None, _rows_file(directory)
     if record is None or not file.is_file():
         return None
-    rows = np.array(open_array(file)[:pairs])
+    rows = np.array(open_array(file))
+    # The pairs of a run are not the first ones if it draws them from a single split.
+    rows = rows if is_undivided(directory) else rows[:pairs]
     return _RowsOfTable(rows, record["rows"]["read"]) if len(rows) == pairs else None
 
 

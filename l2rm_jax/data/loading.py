@@ -5,13 +5,15 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
 
 from l2rm_jax.bases import Bases
 from l2rm_jax.data import filters, mismatch
+from l2rm_jax.data.drawn_splits import INDEX_FILE as SPLIT_INDEX_FILE
+from l2rm_jax.data.drawn_splits import Drawn, draw_run_splits
 from l2rm_jax.data.files import replace_array
 from l2rm_jax.data.layouts import check_caption_kinds, check_feature_shapes, open_split
 from l2rm_jax.data.layouts.precomp import read_files
@@ -19,7 +21,7 @@ from l2rm_jax.data.mismatch import INDEX_FILE, Mismatch, check_mismatch, run_mis
 from l2rm_jax.data.pairs import Pairs, Tokens
 from l2rm_jax.data.pieces import Pieces
 from l2rm_jax.data.pretrained import Encoders
-from l2rm_jax.data.record import read_record
+from l2rm_jax.data.record import is_undivided, read_record
 from l2rm_jax.data.run_words import (
     VOCABULARY_FILE,
     WORD_VECTORS_FILE,
@@ -57,7 +59,7 @@ def read_split(
     """
     stored = read_files(path, split, in_words=True)
     tokens = [vocabulary.encode(caption, split_sentences) for caption in stored.texts]
-    return _matched_pairs(stored, tokens)
+    return matched_pairs(stored, tokens)
 
 
 def load_data(
@@ -89,10 +91,14 @@ def load_data(
     problems = Problems()
     attempt = problems.attempt
     kinds = {} if pretrained is None else pretrained.inputs
-    stored = [
-        attempt(open_split, data_config, split, **kinds) for split in split_names(data_config)
-    ]
-    return _data_of(problems, stored, data_config, mismatch_config, workdir, pretrained)
+    names, drawn = split_names(data_config), None
+    if attempt(is_undivided, data_config.path):
+        drawn = attempt(open_drawn, data_config, workdir=workdir, **kinds)
+        stored = [attempt(Drawn.pairs_of, drawn, split=name) for name in names]
+    else:
+        stored = [attempt(open_split, data_config, name, **kinds) for name in names]
+    own = _Stored(stored, drawn)
+    return _data_of(problems, own, data_config, mismatch_config, workdir, pretrained)
 
 
 def data_of_pairs(
@@ -108,19 +114,30 @@ def data_of_pairs(
     Raises:
       DataError, ConfigError: as `load_data`.
     """
-    return _data_of(Problems(), [*splits], data_config, mismatch_config, workdir, None)
+    own = _Stored([*splits], None)
+    return _data_of(Problems(), own, data_config, mismatch_config, workdir, None)
+
+
+class _Stored(NamedTuple):
+    """Training, validation and test split; None for one that cannot be read.
+
+    `drawn` is set if the run draws them from data with a single split.
+    """
+
+    splits: list[Pairs | None]
+    drawn: Drawn | None
 
 
 def _data_of(
     problems: Problems,
-    stored: list[Pairs | None],
+    own: _Stored,
     data_config: Any,
     mismatch_config: Any,
     workdir: Path | None,
     pretrained: Encoders | None,
 ) -> Data:
-    """Check three splits against each other and the config; None is one that cannot be read."""
-    attempt = problems.attempt
+    """Check three splits against each other and the config."""
+    attempt, (stored, drawn) = problems.attempt, own
     pieces = None if pretrained is None else pretrained.pieces
     bases = Bases() if pretrained is None else pretrained.bases
     for split in stored:
@@ -135,21 +152,23 @@ def _data_of(
     # Check these settings even if the training pairs cannot be read.
     attempt(check_mismatch, mismatch_config)
     attempt(_check_filter, data_config)
-    mismatched = attempt(run_mismatch, mismatch_config, stored[0], workdir=workdir)
-    kept = attempt(_kept_pairs, mismatched, stored[0], config=data_config)
+    drawn = attempt(_drawn_train, drawn, stored[0])
+    mismatched = attempt(run_mismatch, mismatch_config, stored[0], workdir=workdir, drawn=drawn)
+    kept = attempt(_kept_pairs, mismatched, stored[0], config=data_config, drawn=drawn)
     in_words = not any(split and split.captions is not None for split in stored)
     vocabulary, split_sentences = word_tools(problems, data_config, pieces, in_words, workdir)
     if pieces is not None:
         attempt(check_no_words, data_config, workdir=workdir)
     problems.raise_all()
     tokens, vocabulary = split_tokens(stored, vocabulary, split_sentences, data_config.min_count)
-    train, dev, test = map(_matched_pairs, stored, tokens)
+    train, dev, test = map(matched_pairs, stored, tokens)
     # All of dev is tokenized, because all of it counts for the vocabulary.
     train, dev = train.with_mismatch(mismatched), dev.head(len(short_dev.images))
+    train = replace(train, drawn=drawn)
     if data_config.filter not in ("none", "judgement"):  # judged later, by these pairs
         fields = filters.result_fields(data_config, train.matched, kept)
         mismatched = replace(mismatched, filtered=fields)
-        _warn_of_order(data_config, len(train), workdir)
+        _warn_of_order(data_config, len(drawn.whole if drawn else train), workdir)
         train = train.take(kept)
     vectors = run_word_vectors(data_config.word_vectors, vocabulary, workdir)
     return Data(train, dev, test, vocabulary, mismatched, vectors, pretrained)
@@ -164,6 +183,7 @@ def load_train(
 ) -> tuple[TrainPairs, Vocabulary | Pieces]:
     """Read all training pairs of a run, with its mismatch; neither dev nor test need exist.
 
+    Of data with a single split, these are all pairs, or those that the run in `workdir` has drawn.
     No filter drops pairs. The vocabulary is built from train and dev, as in a run; if dev cannot be
     read, only from the training captions. Otherwise as `load_data`.
 
@@ -178,24 +198,52 @@ def load_train(
     attempt = problems.attempt
     pieces = None if pretrained is None else pretrained.pieces
     kinds = {} if pretrained is None else pretrained.inputs
-    stored = attempt(open_split, data_config, "train", **kinds)
+    drawn = None
+    if workdir is not None and attempt(is_undivided, data_config.path):
+        drawn = attempt(open_drawn, data_config, workdir=workdir, **kinds)
+        stored = attempt(Drawn.pairs_of, drawn, split="train")
+    else:
+        stored = attempt(open_split, data_config, "train", **kinds)
     in_words = stored is None or stored.captions is None
     stored = attempt(_first_images, stored, data_config.train_images, field="data.train_images")
     attempt(check_mismatch, mismatch_config)
-    mismatched = attempt(run_mismatch, mismatch_config, stored, workdir=workdir)
+    drawn = attempt(_drawn_train, drawn, stored)
+    mismatched = attempt(run_mismatch, mismatch_config, stored, workdir=workdir, drawn=drawn)
     vocabulary, split_sentences = word_tools(problems, data_config, pieces, in_words, workdir)
     problems.raise_all()
     splits = [stored]
     if vocabulary is None:
+        dev = split_names(data_config)[1]
         with contextlib.suppress(DataError):  # only a run needs dev
-            splits.append(open_split(data_config, split_names(data_config)[1]))
+            splits.append(drawn.pairs_of(dev) if drawn else open_split(data_config, dev))
     tokens, vocabulary = split_tokens(splits, vocabulary, split_sentences, data_config.min_count)
-    return _matched_pairs(stored, tokens[0]).with_mismatch(mismatched), vocabulary
+    train = matched_pairs(stored, tokens[0]).with_mismatch(mismatched)
+    return replace(train, drawn=drawn), vocabulary
 
 
 def split_names(data_config: Any) -> tuple[str, str, str]:
     """Names of the training, validation and test splits."""
     return "train", "dev", data_config.test_split
+
+
+def open_drawn(
+    data_config: Any,
+    *,
+    workdir: Path | None = None,
+    in_words: bool = False,
+    in_pixels: bool = False,
+) -> Drawn:
+    """Open data that are the single split train, and draw the splits of a run.
+
+    Raises:
+      DataError, ConfigError: as `layouts.open_split` and `drawn_splits.draw_run_splits`.
+    """
+    return draw_run_splits(open_split(data_config, "train", in_words, in_pixels), workdir)
+
+
+def _drawn_train(drawn: Drawn, train: Pairs) -> Drawn:
+    """Return the drawn splits for the first training pairs, `train`."""
+    return drawn.take(np.arange(len(train)))
 
 
 def open_untokenized(data_config: Any, split: str, in_pixels: bool = False) -> TrainPairs:
@@ -204,7 +252,7 @@ def open_untokenized(data_config: Any, split: str, in_pixels: bool = False) -> T
     Raises:
       DataError, ConfigError: as `layouts.open_split`.
     """
-    return _matched_pairs(open_split(data_config, split, in_pixels=in_pixels), tokens=None)
+    return matched_pairs(open_split(data_config, split, in_pixels=in_pixels), tokens=None)
 
 
 def open_vector_pairs(data_config: Any, split: str) -> TrainPairs:
@@ -220,7 +268,7 @@ def open_vector_pairs(data_config: Any, split: str) -> TrainPairs:
             f"{data_config.path}: found words as captions of {split}, expected vectors in the "
             f"space of the images ({split}_caps.npy)"
         )
-    return _matched_pairs(stored, stored.captions)
+    return matched_pairs(stored, stored.captions)
 
 
 def open_train_pairs(data_config: Any, mismatch_config: Any, in_pixels: bool = False) -> TrainPairs:
@@ -240,12 +288,14 @@ def open_train_pairs(data_config: Any, mismatch_config: Any, in_pixels: bool = F
     )
     mismatched = attempt(run_mismatch, mismatch_config, stored, workdir=None)
     kept = attempt(_kept_pairs, mismatched, stored, config=data_config)
-    train = _matched_pairs(stored, None)
+    train = matched_pairs(stored, None)
     return train if kept is None else train.take(kept)
 
 
 def save_vocabulary_and_index(data: Data, workdir: str | Path) -> None:
     """Write the run's vocabulary, word vectors and mismatch index; existing files are kept.
+
+    Of data with a single split, the split that the run drew for each image is written too.
 
     With pretrained weights, a copy of their directory is kept too; its tokenizer replaces the
     vocabulary.
@@ -260,10 +310,13 @@ def save_vocabulary_and_index(data: Data, workdir: str | Path) -> None:
         data.vocabulary.write(vocabulary)
     if not index.exists():
         mismatch.write(data.mismatch, index)
+    drawn, splits = data.train.drawn, Path(workdir) / SPLIT_INDEX_FILE
+    if drawn is not None and not splits.exists():
+        replace_array(splits, drawn.split)
 
 
-def _matched_pairs(stored: Pairs, tokens: Tokens | None) -> TrainPairs:
-    """Pair each caption with the image that it was written for."""
+def matched_pairs(stored: Pairs, tokens: Tokens | None) -> TrainPairs:
+    """Pair each caption with the image that it was written for; None leaves out the tokens."""
     return TrainPairs(replace(stored, captions=tokens), stored.image_of)
 
 
@@ -312,5 +365,7 @@ def _check_filter(config: Any) -> None:
         filters.open_scores(config.filter_scores)
 
 
-def _kept_pairs(mismatched: Mismatch, train: Pairs, config: Any) -> Int[np.ndarray, " kept"]:
-    return filters.kept_pairs(config, mismatched.stored_image == train.image_of, config.path)
+def _kept_pairs(
+    mismatched: Mismatch, train: Pairs, config: Any, drawn: Drawn | None = None
+) -> Int[np.ndarray, " kept"]:
+    return filters.kept_pairs(config, mismatched.stored_image == train.image_of, config.path, drawn)

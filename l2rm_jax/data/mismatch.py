@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int, Integer
 
+from l2rm_jax.data.drawn_splits import Drawn
 from l2rm_jax.data.files import check_entries, check_form, open_array, replace_array
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.errors import ConfigError, DataError
@@ -200,7 +201,10 @@ def read(
 
 
 def read_known(
-    path: str | Path, caption_image: Int[np.ndarray, " captions"], image_count: int
+    path: str | Path,
+    caption_image: Int[np.ndarray, " captions"],
+    image_count: int,
+    drawn: Drawn | None = None,
 ) -> Mismatch:
     """Read the pairs that are known to be matched; all captions keep their own image.
 
@@ -208,15 +212,18 @@ def read_known(
       path: a `.npy` file with the rows of these pairs.
       caption_image: [captions] row of each caption's own image.
       image_count: number of images.
+      drawn: the splits that the run draws from data with a single split, whose rows the file has.
 
     Raises:
       DataError: the file is missing or truncated, has a wrong rank or dtype, or a row out of range.
     """
-    rows, captions = open_index(path), len(caption_image)
+    rows = open_index(path)
+    captions = len(caption_image) if drawn is None else len(drawn.whole)
     check_entries(path, rows, (rows >= 0) & (rows < captions), f"0 to {captions - 1}")
     stored = np.asarray(caption_image)
     known = np.zeros(captions, bool)
     known[rows] = True
+    known = known if drawn is None else known[drawn.rows]
     counts = stored, caption_image, image_count, known
     return _count_rates(SEMI_PAIRED, None, None, str(path), *counts)
 
@@ -259,11 +266,16 @@ def check_mismatch(config: Any) -> None:
         open_index(config.file)
 
 
-def run_mismatch(config: Any, train: Pairs, workdir: Path | None) -> Mismatch:
-    """Make the mismatch of the config; it must equal the mismatch in `workdir`, if any."""
+def run_mismatch(
+    config: Any, train: Pairs, workdir: Path | None, drawn: Drawn | None = None
+) -> Mismatch:
+    """Make the mismatch of the config; it must equal the mismatch in `workdir`, if any.
+
+    `drawn` as in `read_known`.
+    """
     pairs = train.image_of, len(train.images)
     if config.paired_file:
-        asked = read_known(config.paired_file, *pairs)
+        asked = read_known(config.paired_file, *pairs, drawn)
     elif config.file:
         asked = read(config.file, *pairs)
     else:

@@ -6,9 +6,11 @@ from typing import Any
 
 from l2rm_jax.data.encoders.pixels import PIXELS
 from l2rm_jax.data.files import replace_file
+from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import DataError, first_line
 
 DATASET_FILE = "dataset.json"
+BY_RUN = {"by": "run"}  # `split` of an import with the single split train: runs draw dev and test
 
 
 def read_record(directory: str | Path) -> dict[str, Any] | None:
@@ -29,6 +31,20 @@ def read_record(directory: str | Path) -> dict[str, Any] | None:
         raise ValueError("sizes below 0")
     except (ValueError, KeyError, TypeError) as error:
         raise _unreadable(file, error) from error
+
+
+def is_undivided(directory: str | Path) -> bool:
+    """Return whether a directory was imported as the single split train, and has no other split.
+
+    Raises:
+      DataError: its `dataset.json` is damaged.
+    """
+    record = read_record(directory) if directory else None
+    if record is None or record.get("split") != BY_RUN:
+        return False
+    kinds = ("features", "pixels")
+    files = [split_file(directory, name, kind) for name in ("dev", "test") for kind in kinds]
+    return not any(file.exists() for file in files)
 
 
 def read_shards_record(directory: str | Path) -> dict[str, Any] | None:

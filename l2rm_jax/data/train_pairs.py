@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int, Int32
 
+from l2rm_jax.data.drawn_splits import Drawn
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.mismatch import Mismatch
 from l2rm_jax.data.pairs import Images, Pairs, Tokens
@@ -51,6 +52,8 @@ class TrainPairs:
       rematched: the rematched suspicious pairs; None if they were not rematched.
       encoded: the same pairs as vectors of pretrained encoders, which judge them and to which
         models are fitted in closed form; None: `pairs` themselves.
+      drawn: the splits that the run draws from data with a single split, of which these pairs are
+        the training split; None for other data.
     """
 
     pairs: Pairs
@@ -59,6 +62,7 @@ class TrainPairs:
     posterior: Float[np.ndarray, " pairs"] | None = None
     rematched: Rematched | None = None
     encoded: Pairs | None = None
+    drawn: Drawn | None = None
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -138,6 +142,7 @@ class TrainPairs:
             posterior=None if self.posterior is None else self.posterior[pairs],
             rematched=None if self.rematched is None else self._take_rematched(pairs),
             encoded=self.encoded and self.encoded.take(pairs),
+            drawn=self.drawn and self.drawn.take(pairs),
         )
 
     def _take_rematched(self, pairs: np.ndarray) -> Rematched:

@@ -76,7 +76,7 @@ _FLAGS = (
         "split",
         "SHARES",
         "shares of train, dev and test",
-        default="the source's own split, else 0.8,0.1,0.1",
+        default="the source's own split, else all train: runs draw dev and test",
     ),
     Flag("seed", "N", "seed of the split", kind=int, default="0"),
     Flag(

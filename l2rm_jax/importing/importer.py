@@ -23,7 +23,7 @@ from l2rm_jax.data.files import (
     removed_if_refused,
     replace_file,
 )
-from l2rm_jax.data.record import DATASET_FILE
+from l2rm_jax.data.record import BY_RUN, DATASET_FILE
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import DataError
 from l2rm_jax.importing import splits, writing
@@ -157,8 +157,7 @@ def _write(
     pairs = pairs.take(images.is_right[pairs.image])
     if plan.caption_vectors is not None:
         pairs = finite_captions(plan.caption_vectors, pairs, rejected)
-    shares = splits.GALLERY if plan.is_gallery else splits.SHARES
-    split, pairs, how = _split(request, images.digest, pairs, rejected, shares)
+    split, pairs, how = _split(request, images.digest, pairs, rejected, plan.is_gallery)
     rejected.check(len(pairs.row))
     rows = _count_rows(plan, pairs, rejected)
     layout = writing.make_layout(pairs, split)
@@ -243,14 +242,17 @@ def _split(
     digest: np.ndarray,
     pairs: TablePairs,
     rejected: Rejected,
-    usual: tuple[float, ...],
+    is_gallery: bool,
 ) -> tuple[np.ndarray, TablePairs, dict[str, Any]]:
     """Split the images; return their splits, the remaining pairs and a record of the method.
 
-    `usual` are the shares if neither a flag nor the source names a split.
+    If neither a flag nor the source names a split, all images are the split train, from which runs
+    draw theirs; a gallery is the split test.
     """
+    if pairs.split is None and not (request.split or is_gallery):
+        return np.zeros(len(digest), np.int64), pairs, BY_RUN
     if request.split or pairs.split is None:
-        shares = splits.parse_shares(request.split) if request.split else usual
+        shares = splits.parse_shares(request.split) if request.split else splits.GALLERY
         used = np.unique(pairs.image)
         split = np.full(len(digest), NONE)
         split[used] = splits.split_by_shares(digest[used], shares, request.seed)
@@ -275,7 +277,7 @@ def _split(
 
 
 def _check_split_sizes(layout: writing.Layout, request: Request, how: dict[str, Any]) -> None:
-    wanted = how.get("shares", [1, 1, 1])
+    wanted = [1, 0, 0] if how == BY_RUN else how.get("shares", [1, 1, 1])
     for name, count, share in zip(SPLITS, layout.image_counts, wanted, strict=True):
         if share and not count:
             raise DataError(
@@ -342,10 +344,12 @@ def _next_steps(record: dict[str, Any], out: Path) -> list[str]:
     model = " --pretrained=DIR" if record["images"].get("kind") == PIXELS else ""
     sizes = {name: size["images"] for name, size in record["splits"].items()}
     audit = f"audit them:        l2rm audit --data={out}{model} --out=AUDIT"
+    train = [
+        f"check them:        l2rm check --data={out}{model}",
+        f"train on them:     l2rm --data={out}{model}",
+    ]
+    if record["split"] == BY_RUN:
+        return [train[0], f"{train[1]} (the run draws dev and test from train)", audit]
     if all(sizes.values()):
-        return [
-            f"check them:        l2rm check --data={out}{model}",
-            f"train on them:     l2rm --data={out}{model}",
-            f"{audit} (train split; all pairs after an import with --split=1,0,0)",
-        ]
+        return [*train, f"{audit} (train split; all pairs after an import without --split)"]
     return [audit] if sizes["train"] else []

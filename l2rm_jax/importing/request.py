@@ -24,7 +24,8 @@ class Request:
       caption_vectors: `.npy` file with one row per caption; "" for none.
       encoder: encoder of pictures and captions, `none` if the vectors are given.
       tokens: `patches` for states of patches and tokens instead of one vector each, or "".
-      split: shares of train, dev and test; "" takes the source's split, else 80%, 10% and 10%.
+      split: shares of train, dev and test; "" takes the source's split, else all are train, from
+        which runs draw dev and test.
       seed: seed of the split by shares.
       max_rejected: largest share of rows that may be rejected.
       needs_captions: whether pictures without captions are an error, and not a gallery.
@@ -104,6 +105,8 @@ class Request:
             raise ConfigError(f"--seed: found {self.seed}, expected 0 or more")
         if self.split:
             parse_shares(self.split)
+        elif self.seed:
+            raise ConfigError(f"--seed={self.seed} requires --split", hint="--split=0.8,0.1,0.1")
         if self.source and importlib.util.find_spec("datasets") is None:
             raise ConfigError(
                 "import: the library datasets is not installed",

@@ -13,7 +13,6 @@ from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import ConfigError
 
 SPLITS = ("train", "dev", "test")
-SHARES = (0.8, 0.1, 0.1)
 GALLERY = (0.0, 0.0, 1.0)  # shares of images without captions
 NONE = -1  # the split of an image that is left out
 # Usual names of these splits; restval is the part of COCO's validation that is trained on.

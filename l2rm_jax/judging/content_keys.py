@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int, UInt64
 
+from l2rm_jax.data.content_hashes import hash_keys, hash_rows
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.executors import LOCAL, Executor
-from l2rm_jax.judging.folds import hash_keys
 from l2rm_jax.linear.rows import BLOCK, Rows
 
 _ROWS = 16 * BLOCK  # rows per part when keys are computed
@@ -60,17 +60,8 @@ def vector_keys(vectors: Rows, executor: Executor = LOCAL) -> UInt64[np.ndarray,
 
 def _part_keys(vectors: Rows, start: int, stop: int) -> UInt64[np.ndarray, " rows"]:
     blocks = np.array_split(np.arange(start, stop), -(-(stop - start) // BLOCK))
-    keys = [_mixed(np.asarray(vectors[rows], np.float32)) for rows in blocks]
+    keys = [hash_rows(vectors[rows]) for rows in blocks]
     return np.concatenate(keys)
-
-
-def _mixed(vectors: np.ndarray) -> UInt64[np.ndarray, " rows"]:
-    """Sum the hashes of (column, bits of its number) per row, and hash the sum."""
-    bits = np.ascontiguousarray(vectors + np.float32(0)).view(np.uint32).astype(np.uint64)
-    columns = np.arange(bits.shape[1], dtype=np.uint64) << np.uint64(32)
-    with np.errstate(over="ignore"):
-        total = hash_keys((bits | columns).ravel(), 0).reshape(bits.shape).sum(axis=1)
-    return hash_keys(total, 1)
 
 
 def text_keys(texts: Sequence[str]) -> UInt64[np.ndarray, " texts"]:

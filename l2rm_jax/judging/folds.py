@@ -4,13 +4,13 @@ The fold depends only on a hash of the image's key and the seed, so adding image
 image to another fold.
 """
 
-import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int, UInt64
 
+from l2rm_jax.data.content_hashes import hash_keys
 from l2rm_jax.errors import ConfigError, DataError
 
 
@@ -86,25 +86,3 @@ def check_folds(folds: Folds) -> None:
                 f"judging: fold {number} has captions of {len(groups)} of the {len(stored)} "
                 f"images, expected at least 2; use {advice}"
             )
-
-
-def hash_keys(
-    keys: Int[np.ndarray, " keys"] | UInt64[np.ndarray, " keys"] | Sequence[str], seed: int
-) -> UInt64[np.ndarray, " keys"]:
-    """Hash integers or names to 64 bits, the same in every process and on every machine.
-
-    Integers go through the finaliser of SplitMix64, names through BLAKE2.
-
-    References:
-        Steele, Lea and Flood, Fast Splittable Pseudorandom Number Generators, OOPSLA 2014.
-    """
-    salt = hashlib.blake2b(str(seed).encode(), digest_size=8).digest()
-    array = np.asarray(keys)
-    if array.dtype.kind not in "iu":
-        digests = (hashlib.blake2b(str(key).encode(), digest_size=8, key=salt) for key in keys)
-        return np.frombuffer(b"".join(digest.digest() for digest in digests), np.uint64)
-    with np.errstate(over="ignore"):
-        z = array.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.frombuffer(salt, np.uint64)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return z ^ (z >> np.uint64(31))

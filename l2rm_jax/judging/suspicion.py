@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Float32, Int, UInt64
 
-from l2rm_jax.judging.folds import hash_keys
+from l2rm_jax.data.content_hashes import hash_keys
 from l2rm_jax.judging.scores import Evidence, Moved, Scores
 
 _RIDGE_PAIRS = 30_000  # with this many pairs the ridge weighs as much as one pair, with fewer more

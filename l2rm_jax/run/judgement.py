@@ -121,7 +121,8 @@ def judge_data(
 ) -> tuple[Data, Summary | None]:
     """Judge the training pairs, if the config of the run uses that.
 
-    The judgement is made once, or taken from `judgement.path`, and kept in `workdir` as
+    The judgement is made once, or taken from `judgement.path` (which may have judged all pairs of
+    data with a single split, from which the run draws its training pairs), and kept in `workdir` as
     `judgement.npz`; with `train.draw=rematched`, the fields of `Rematched` too, which are added to
     a file without them. One that is made before a later epoch is kept beside it, as
     `judgement-EPOCH.npz`.
@@ -150,7 +151,8 @@ def judge_data(
     path, made = judgement_file(workdir, epoch), None
     if config.judgement.path:
         if is_primary() and not path.exists():
-            made = given_judgement(config.judgement.path, data.train.pairs)
+            made, file = _read_given(config.judgement.path)
+            of_training_pairs(made, data.train, file)
     elif is_trained(config):
         if on_any_host(not path.exists()):
             made = _judge(config, data, open_detector, epoch)
@@ -160,15 +162,17 @@ def judge_data(
         write_judgement(path, made)
     wait_for_file(path)
     judgement = read_judgement(path)
-    check_same_pairs(judgement, data.train.pairs, path)
+    own = of_training_pairs(judgement, data.train, path)
     if not config.judgement.path:
         _check_made(judgement, config, path)
     summary = Summary(
-        rate_sentence(judgement), _report(judgement, data.train), _warnings(judgement)
+        rate_sentence(judgement),
+        _report(judgement, data.train, own.posterior),
+        _warnings(judgement),
     )
-    train = dataclasses.replace(data.train, posterior=judgement.posterior)
+    train = dataclasses.replace(data.train, posterior=own.posterior)
     if config.train.draw == REMATCHED:
-        rematched = _rematched(path, config, train, judgement)
+        rematched = _rematched(path, train, judgement, own)
         train = dataclasses.replace(train, rematched=rematched)
     return _filtered(config.data, dataclasses.replace(data, train=train)), summary
 
@@ -185,15 +189,52 @@ def given_judgement(path: str | Path, pairs: Pairs, is_decided: bool = True) -> 
       ConfigError: there is no such file.
       DataError: it is damaged, or of other pairs.
     """
+    judgement, file = _read_given(path, is_decided)
+    check_same_pairs(judgement, pairs, file)
+    return judgement
+
+
+def _read_given(path: str | Path, is_decided: bool = True) -> tuple[Judgement, Path]:
+    """Read the judgement that `judgement.path` names; return its file too."""
     file = Path(path) / JUDGEMENT_FILE if Path(path).is_dir() else Path(path)
     if not file.is_file():
         raise ConfigError(
             f"judgement.path: {file}: no such file, expected an audit directory or its "
             f"{JUDGEMENT_FILE}"
         )
-    judgement = read_judgement(file, is_decided)
-    check_same_pairs(judgement, pairs, file)
-    return judgement
+    return read_judgement(file, is_decided), file
+
+
+class Posteriors(NamedTuple):
+    """Posteriors of the training pairs of a run.
+
+    Attributes:
+      posterior: [pairs] probability that the pair is mismatched.
+      posterior_set: [pairs] probability that all captions of its image are mismatched together.
+    """
+
+    posterior: Float[np.ndarray, " pairs"]
+    posterior_set: Float[np.ndarray, " pairs"]
+
+
+def of_training_pairs(judgement: Judgement, train: TrainPairs, path: str | Path) -> Posteriors:
+    """Return the posteriors of a run's training pairs.
+
+    Args:
+      judgement: a judgement of these pairs, or of all pairs that the run has drawn them from.
+      train: the training pairs.
+      path: the file of the judgement, for error messages.
+
+    Raises:
+      DataError: it is a judgement of other pairs.
+    """
+    drawn, rows = train.drawn, np.arange(len(train))
+    if drawn is not None and len(judgement) == len(drawn.whole):
+        check_same_pairs(judgement, drawn.whole, path)
+        rows = drawn.rows
+    else:
+        check_same_pairs(judgement, train.pairs, path)
+    return Posteriors(judgement.posterior[rows], judgement.posterior_set[rows])
 
 
 def _judge(config: ConfigDict, data: Data, open_detector: OpenDetector, epoch: int) -> Judgement:
@@ -225,15 +266,13 @@ def _check_made(judgement: Judgement, config: ConfigDict, path: Path) -> None:
             )
 
 
-def _rematched(
-    path: Path, config: ConfigDict, train: TrainPairs, judgement: Judgement
-) -> Rematched:
+def _rematched(path: Path, train: TrainPairs, judgement: Judgement, own: Posteriors) -> Rematched:
     """The rematched pairs that are kept with a judgement; computed and added if they are not."""
     names = [f"{REMATCHED}_{field}" for field in Rematched._fields]
     with open_arrays(path, *_KEPT) as file:
         if set(names) <= set(file):
             return Rematched(*(file[name] for name in names))
-    rematched = rematch(train.to_judge, judgement.posterior, judgement.posterior_set)
+    rematched = rematch(train.to_judge, own.posterior, own.posterior_set)
     if is_primary():
         write_judgement(path, judgement, **dict(zip(names, rematched, strict=True)))
     return rematched
@@ -268,8 +307,10 @@ def _filtered(settings: ConfigDict, data: Data) -> Data:
     return dataclasses.replace(data, train=train.take(kept), mismatch=mismatch)
 
 
-def _report(judgement: Judgement, train: TrainPairs) -> dict[str, object]:
-    rate, posterior = judgement.rate, judgement.posterior
+def _report(
+    judgement: Judgement, train: TrainPairs, posterior: Float[np.ndarray, " pairs"]
+) -> dict[str, object]:
+    rate = judgement.rate
     values: dict[str, object] = {
         "detector": judgement.made.by,
         "rate": rate.estimate,

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from l2rm_jax.data.content_hashes import hash_keys
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.judging.folds import Folds, assign_folds, check_folds, hash_keys
+from l2rm_jax.judging.folds import Folds, assign_folds, check_folds
 
 
 @pytest.mark.parametrize("keys", [np.arange(3000), [f"photo {i}.jpg" for i in range(3000)]])

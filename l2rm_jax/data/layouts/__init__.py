@@ -16,6 +16,7 @@ import numpy as np
 
 from l2rm_jax.data import scenes
 from l2rm_jax.data.columns import read_columns
+from l2rm_jax.data.drawn_splits import Drawn
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.layouts.precomp import (
     StoredImages,
@@ -59,15 +60,22 @@ def open_pairs(path: str | Path, split: str = "train") -> Pairs:
     return with_table(read_files(path, split, in_pixels=not has_images(path, split)), path)
 
 
-def with_table(pairs: Pairs, directory: str | Path, is_part: bool = False) -> Pairs:
+def with_table(
+    pairs: Pairs, directory: str | Path, is_part: bool = False, drawn: Drawn | None = None
+) -> Pairs:
     """Return the pairs with the further columns and the picture files of the user's table.
 
     Args:
       pairs: the pairs of a split.
       directory: directory of the data.
       is_part: whether `pairs` belong to the first images only.
+      drawn: the splits that a run draws, if `pairs` are its training pairs among others.
     """
-    columns = read_columns(directory, pairs.split, len(pairs), is_part)
+    if drawn is None:
+        columns = read_columns(directory, pairs.split, len(pairs), is_part)
+    else:
+        whole = read_columns(directory, pairs.split, len(drawn.whole))
+        columns = {name: values[drawn.rows] for name, values in whole.items()}
     pictures = picture_files(directory, pairs.image_ids)
     return replace(pairs, columns=columns, pictures=pictures)
 

@@ -12,6 +12,7 @@ from l2rm_jax.data.files import check_entries, check_form, open_array
 from l2rm_jax.data.ids import read_caption_ids, read_image_ids
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.record import is_undivided
 from l2rm_jax.data.repeats import undo_repeats
 from l2rm_jax.data.shards import have_vectors
 from l2rm_jax.data.split_files import split_file
@@ -41,6 +42,7 @@ def read_files(
     problems = Problems()
     attempt = problems.attempt
     directory = check_directory(path)
+    _check_split(directory, split)
     images = attempt(read_images, directory, split, in_pixels)
     vector_file, vectors = split_file(directory, split, "vectors"), None
     if vector_file.exists() and not in_words:
@@ -80,6 +82,7 @@ def read_images(
     Raises:
       DataError: the file is missing or invalid.
     """
+    _check_split(directory, split)
     features, pixels = (split_file(directory, split, kind) for kind in ("features", "pixels"))
     wanted, other = (pixels, features) if in_pixels else (features, pixels)
     if other.exists() and not wanted.exists():
@@ -140,6 +143,20 @@ def _import_command(file: Path) -> str:
         return f"l2rm import --image_vectors={name} --caption_vectors=FILE.npy --out=DATA"
     encoder = "transformers:openai/clip-vit-base-patch32"
     return f"l2rm import --source={name} --encoder={encoder} --out=DATA"
+
+
+def _check_split(directory: str | Path, split: str) -> None:
+    """Check that `split` is the single split of data that were imported without `--split`.
+
+    Raises:
+      DataError: `split` is another one.
+    """
+    if split != "train" and is_undivided(directory):
+        raise DataError(
+            f"{directory}:{split}: found the single split train, as the data were imported without "
+            f"--split; import them with --split, such as --split=0.8,0.1,0.1, or use "
+            f"{directory}:train, all of them"
+        )
 
 
 def _check_vector_count(source: Path, texts: list[str], vectors: RegionFeatures) -> None:
