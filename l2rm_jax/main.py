@@ -1,7 +1,7 @@
 """Command line: `l2rm [MODE] [SOURCE] [--config=NAME] [--config.FIELD=VALUE ...] [flags]`.
 
-The table `MODES` has an entry for each mode; the functions of these entries fill the rest of the
-file. Modes import their libraries when they run, so that `l2rm --help` answers at once.
+`MODES` has an entry for each mode, whose functions fill the rest of the file. Modes import their
+libraries when they run, so that `l2rm --help` answers at once.
 """
 
 # First of all: the imports below take seconds, and one that Ctrl-C interrupts may abort.
@@ -41,7 +41,6 @@ from l2rm_jax.importing.command import FILTER, IMPORT, WEIGHTS
 from l2rm_jax.interrupt import STATUS, begin_work, end_work, handle_ctrl_c, leave_ctrl_c
 
 _log = logging.getLogger(__name__)
-
 _WORKDIR = Flag(
     "workdir",
     "DIR",
@@ -167,6 +166,7 @@ def _search(command: Command) -> None:
 
 def _audit(command: Command) -> None:
     from l2rm_jax.audit import command as audit
+    from l2rm_jax.audit.last_lines import describe_audit, describe_share
 
     workdir, out, place = command["workdir"], command["out"], command.place
     require_flags(command, "out")
@@ -184,9 +184,7 @@ def _audit(command: Command) -> None:
     else:
         found = audit.audit_directory(command.config, out, place, name)
     flags = [*_flags_of_pairs(command)]
-    print(
-        audit.describe_audit(found, out, flags) if found else audit.describe_share(place.share, out)
-    )
+    print(describe_audit(found, out, flags) if found else describe_share(place.share, out))
     if found and (status := audit.exit_status(found)):
         sys.stdout.flush()
         sys.exit(status)

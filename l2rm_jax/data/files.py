@@ -22,7 +22,6 @@ from filelock import FileLock, Timeout
 from l2rm_jax.errors import ConfigError, DataError, L2RMError, first_line
 
 _log = logging.getLogger(__name__)
-
 _LOOK_SECONDS = 0.5  # longer than a process holds a lock while it only looks at the others
 # Folders of macOS, Synology, Linux and Windows, in small letters.
 _SYSTEM = {"__macosx", "@eadir", "lost+found", "$recycle.bin", "system volume information"}

@@ -11,6 +11,7 @@ import pytest
 from l2rm_jax import main, open_audit
 from l2rm_jax.audit import command
 from l2rm_jax.audit.inputs import read_training_pairs
+from l2rm_jax.audit.last_lines import describe_audit
 from l2rm_jax.audit.suspects import write_suspects
 from l2rm_jax.config import get_config
 from l2rm_jax.data.split_files import split_file
@@ -154,7 +155,7 @@ def test_a_command_is_advised_only_if_it_would_run(tmp_path, batch, kept, splits
     np.save(tmp_path / "scores.npy", scores)
     audit = audit_of(config, posterior=1 - scores)
     write_suspects(audit, tmp_path)
-    lines = command.describe_audit(audit, tmp_path).splitlines()
+    lines = describe_audit(audit, tmp_path).splitlines()
     assert ("--config.judgement.path" in lines[-1]) == advised
     if len(splits) == 2:  # the advice agrees with the run's own checks
         fields = {"data.filter": "score", "data.filter_value": 0.5}
@@ -168,7 +169,7 @@ def test_a_command_is_advised_only_if_it_would_run(tmp_path, batch, kept, splits
             runs = False
         assert runs == advised
     unclear = audit_of(config, unreliable_reason="so")
-    assert "--config.judgement.path" not in command.describe_audit(unclear, tmp_path)
+    assert "--config.judgement.path" not in describe_audit(unclear, tmp_path)
 
 
 def test_exit_statuses(data):

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from l2rm_jax.audit import outputs
-from l2rm_jax.audit.command import describe_audit
+from l2rm_jax.audit.last_lines import describe_audit
 from l2rm_jax.audit.review import HEADER, draw_review, read_decisions
 from l2rm_jax.audit.run_columns import OfRun
 from l2rm_jax.config import get_config
