@@ -69,8 +69,7 @@ _PROPOSER = Flag(
 _CANDIDATES = Flag(
     "candidates",
     "N",
-    "number of candidates per image and caption; requires --proposer; repeat the flag for "
-    "several tables; 0 scores all pairs",
+    "candidates per image and caption; requires --proposer; repeatable; 0 scores all pairs",
     kind=int,
     many=True,
 )

@@ -9,6 +9,7 @@ import pytest
 import l2rm_jax
 from l2rm_jax import main
 from l2rm_jax.cli.parse import parse
+from l2rm_jax.cli.source import IMPORT_FLAGS
 from l2rm_jax.config import FIELDS
 from l2rm_jax.data.encoders import make_encoder
 from l2rm_jax.errors import ConfigError, expand_home
@@ -36,7 +37,10 @@ def path_flags():
 
 @pytest.mark.parametrize(("mode", "flag"), [*path_flags()])
 def test_every_flag_that_takes_a_path(home, mode, flag):
-    command = parse([mode, f"--{flag.name}=~/made/x"], main.MODES)
+    needs_source = mode == "audit" and flag.name in IMPORT_FLAGS
+    source = ["pairs.csv"] if needs_source else []
+    (home.parent / "current" / "pairs.csv").touch()
+    command = parse([mode, *source, f"--{flag.name}=~/made/x"], main.MODES)
     value = command[flag.name]
     assert value == ([f"{home}/made/x"] if flag.many else f"{home}/made/x")
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from l2rm_jax import main, open_audit
-from l2rm_jax.audit import command
+from l2rm_jax.audit import command, last_lines
 from l2rm_jax.audit.inputs import read_training_pairs
 from l2rm_jax.audit.last_lines import describe_audit
 from l2rm_jax.audit.suspects import write_suspects
@@ -38,7 +38,7 @@ def data(tmp_path, monkeypatch):
     np.save("data/train_ims.npy", rng.normal(size=(IMAGES, 4)).astype(np.float32))
     (tmp_path / "data" / "train_caps.txt").write_text("\n".join(TEXTS) + "\n")
     asked = []
-    monkeypatch.setattr(command, "_can_train", lambda inputs, kept: True)
+    monkeypatch.setattr(last_lines, "_can_train", lambda inputs, kept: True)
 
     def judge_pairs(pairs, detector, *, keep, **settings):
         asked.append((pairs, settings))
