@@ -71,6 +71,9 @@ def test_the_commands_of_the_page(place):
             train = load_data(config.data, config.mismatch, workdir=None).train
             assert 0 < train.paired.sum() < IMAGES * EACH  # filtered, or known in part
             continue
+        if not words[1].startswith("--"):  # a source to import: tests/audit/test_from_source.py
+            assert parse(words, main.MODES)["source"] == "pairs.csv"
+            continue
         out = Path(words[2].removeprefix("--out="))
         try:
             main.main(words)
