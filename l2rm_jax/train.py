@@ -66,8 +66,7 @@ def train(
       data: the data, before any judgement; None reads those that the config describes.
 
     Returns:
-      The contents of `results.json`: config, versions, mismatch, test recalls, rSum, warnings and
-      training time in seconds.
+      The contents of `results.json`: config, versions, test recalls, warnings, seconds and more.
 
     Raises:
       ConfigError, DataError: the config or the data are invalid, differ between hosts, or belong to
