@@ -21,6 +21,7 @@ mismatches are therefore also compared without the best other image and the best
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -229,7 +230,7 @@ def compare_references(here: FoldPairs, model: Model) -> References:
     gone = here.replaced[:, None] == here.captions
     owners = here.images[here.position[here.captions]]
     scores = model.similarity(images, captions)
-    means = _mean_exps(scores, gone, owners, images[:, None] == owners, model.temperature)
+    means = _mean_exps(scores, gone, owners, images[:, None] == owners, model.temperature, True)
     return References(images, captions, owners, *map(np.asarray, means))
 
 
@@ -238,6 +239,7 @@ def compare(
     of: References,
     model: Model,
     update: Callable[[int], None] = lambda pairs: None,
+    with_apart: bool = False,
 ) -> Compared:
     """Compute the information of n pairs of a fold, and of their known mismatches.
 
@@ -249,6 +251,8 @@ def compare(
       of: the sampled images and captions, from `compare_references` with the same model.
       model: a model that was fitted without this fold.
       update: called after each block with its number of pairs.
+      with_apart: whether to compute `Compared.apart`, which takes time; else it repeats the
+        information.
 
     Returns:
       Information in nats and similarities, `[n]` of the pairs and `[n, k]` of the known mismatches.
@@ -257,7 +261,7 @@ def compare(
     if isinstance(model.similarity, ProductSimilarity):
         rows = np.append(of.images, part.images), np.append(of.captions, pairs)
         model = Model(model.similarity.of(*rows), temperature)
-    i_mean, i_apart = _image_means(model, part.images, of)
+    i_mean, i_apart = _image_means(model, part.images, of, with_apart)
     own = _diagonals(model, part.images[position], pairs)
     means = c_mean, c_mean_elsewhere, c_apart, c_apart_elsewhere, contrast = np.empty(
         (5, len(pairs)), np.float32
@@ -265,7 +269,7 @@ def compare(
     wrong = np.empty((len(pairs), part.wrong.shape[1]), np.float32)
     for at, filled in padded_blocks(np.arange(len(pairs)), _CAPTIONS):
         scores, image = model.similarity(of.images, pairs[at]), position[at]
-        values = _compare(scores, part.wrong[at], part.reference[image], temperature)
+        values = _compare(scores, part.wrong[at], part.reference[image], temperature, with_apart)
         for array, value in zip((*means, wrong), values, strict=True):
             array[at[:filled]] = np.asarray(value)[:filled]
         update(filled)
@@ -283,13 +287,13 @@ def compare(
 
 
 def _image_means(
-    model: Model, images: Int[np.ndarray, " images"], of: References
+    model: Model, images: Int[np.ndarray, " images"], of: References, with_apart: bool
 ) -> Float32[np.ndarray, "2 images"]:
     """Compute the means over captions of each image, and the same for `Apart`."""
     means, nothing = np.empty((2, len(images)), np.float32), np.zeros((1, len(of.captions)), bool)
     for rows, filled in padded_blocks(np.arange(len(images)), _CAPTIONS):
         scores, same = model.similarity(images[rows], of.captions), images[rows, None] == of.owners
-        found = _mean_exps(scores, nothing, of.owners, same, model.temperature)
+        found = _mean_exps(scores, nothing, of.owners, same, model.temperature, with_apart)
         means[:, rows[:filled]] = np.stack(found)[:, :filled]
     return means
 
@@ -311,9 +315,9 @@ def _products(images: jax.Array, captions: jax.Array, i: jax.Array, c: jax.Array
     return jnp.matmul(images[i], captions[c].T, precision="highest")
 
 
-@jax.jit
+@partial(jax.jit, static_argnames="with_apart")
 def _compare(
-    scores: jax.Array, wrong: jax.Array, own: jax.Array, temperature: float
+    scores: jax.Array, wrong: jax.Array, own: jax.Array, temperature: float, with_apart: bool
 ) -> tuple[jax.Array, ...]:
     """Compare captions with the references.
 
@@ -322,6 +326,7 @@ def _compare(
       wrong: [B, k] places of wrong images.
       own: [B] place of the image of each caption, or -1.
       temperature: divisor of the similarities.
+      with_apart: whether the results without the best other image are needed.
 
     Returns:
       Log-mean-exp of each caption over the references; the same without its own image; both without
@@ -330,19 +335,42 @@ def _compare(
     """
     # Sums run down the columns: XLA is slow on a CPU where it has to transpose them.
     scaled = jnp.asarray(scores, jnp.float32) / temperature
-    mean_exp = jax.nn.logsumexp(scaled, axis=0) - jnp.log(len(scaled))
-    places = jnp.arange(len(scaled))[:, None]
-    is_other = places != own[None]
-    elsewhere = _log_mean_exp(scaled, is_other, axis=0)
-    is_kept = places != jnp.argmax(jnp.where(is_other, scaled, -jnp.inf), axis=0)[None]
-    apart = [_log_mean_exp(scaled, kept, axis=0) for kept in (is_kept, is_kept & is_other)]
+    is_other = jnp.arange(len(scaled))[:, None] != own[None]
+    if with_apart:
+        means = _means_apart(scaled, is_other)
+    else:
+        mean_exp = jax.nn.logsumexp(scaled, axis=0) - jnp.log(len(scaled))
+        elsewhere = _log_mean_exp(scaled, is_other, axis=0)
+        means = mean_exp, elsewhere, mean_exp, elsewhere
     chosen = jnp.take_along_axis(scaled, wrong.T, axis=0).T
-    return mean_exp, elsewhere, *apart, mean_exp - scaled.mean(axis=0), chosen
+    return *means, means[0] - scaled.mean(axis=0), chosen
 
 
-@jax.jit
+def _means_apart(scaled: jax.Array, is_other: jax.Array) -> tuple[jax.Array, ...]:
+    """Compute the four means of `_compare` from one pass over all others but the best."""
+    others = jnp.where(is_other, scaled, -jnp.inf)
+    best = jnp.argmax(others, axis=0)
+    is_best = jnp.arange(len(scaled))[:, None] == best[None]
+    rest = jax.nn.logsumexp(jnp.where(is_best, -jnp.inf, others), axis=0)
+    own = jnp.max(jnp.where(is_other, -jnp.inf, scaled), axis=0)
+    elsewhere = jnp.logaddexp(rest, jnp.max(others, axis=0))
+    count = is_other.sum(axis=0)
+    mean_exp = jnp.logaddexp(elsewhere, own) - jnp.log(len(scaled))
+    elsewhere -= jnp.log(count)
+    apart = jnp.logaddexp(rest, own) - jnp.log(max(len(scaled) - 1, 1))
+    apart_elsewhere = rest - jnp.log(jnp.maximum(count - 1, 1))
+    apart_elsewhere = jnp.where(count > 1, apart_elsewhere, elsewhere)  # else nothing is left
+    return mean_exp, elsewhere, apart, apart_elsewhere
+
+
+@partial(jax.jit, static_argnames="with_apart")
 def _mean_exps(
-    scores: jax.Array, left_out: jax.Array, owners: jax.Array, same: jax.Array, temperature: float
+    scores: jax.Array,
+    left_out: jax.Array,
+    owners: jax.Array,
+    same: jax.Array,
+    temperature: float,
+    with_apart: bool,
 ) -> tuple[jax.Array, jax.Array]:
     """Compute the log-mean-exp of each row of [n, m] similarities, without the left-out places.
 
@@ -352,15 +380,20 @@ def _mean_exps(
       owners: [m] the image of each caption.
       same: [n, m] whether the caption is stored with the image.
       temperature: divisor of the similarities.
+      with_apart: whether the second result is needed.
 
     Returns:
       The means; and the means also without the captions of the image of the best other caption.
     """
     scaled = jnp.asarray(scores, jnp.float32) / temperature
     is_kept = ~jnp.broadcast_to(left_out, scaled.shape)
+    mean_exp = _log_mean_exp(scaled, is_kept, axis=1)
+    if not with_apart:
+        return mean_exp, mean_exp
     best = jnp.argmax(jnp.where(same, -jnp.inf, scaled), axis=1)
     is_apart = is_kept & (owners[None] != owners[best][:, None])
-    return _log_mean_exp(scaled, is_kept, axis=1), _log_mean_exp(scaled, is_apart, axis=1)
+    apart = _log_mean_exp(scaled, is_apart, axis=1)
+    return mean_exp, jnp.where(is_apart.any(axis=1), apart, mean_exp)  # else nothing is left
 
 
 def _log_mean_exp(values: jax.Array, kept: jax.Array, axis: int) -> jax.Array:

@@ -191,7 +191,7 @@ def score_part(
     groups, near = task.groups, of.neighbours
     part = with_near_images(task.part, near, spaces[0], groups, task.ranks)
     with_hard = with_hard_images(part, near, spaces[0], groups)
-    found = compare(with_hard, of.pairs, of.model)
+    found = compare(with_hard, of.pairs, of.model, with_apart=True)
     stored, wrong = neighbour_scores(part, near, images, spaces, groups)
     of_wrong = jax.tree.map(lambda x: x[:, :-1], found.wrong)
     images_of_wrong = of.pairs.images[with_hard.wrong]
