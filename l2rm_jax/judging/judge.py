@@ -172,7 +172,7 @@ def _judge(
     models = stages(
         "models",
         [_CCA] * of.count,
-        lambda: fold_models(pairs.images, pairs.captions, of, drawn),
+        lambda: fold_models(pairs.images, pairs.captions, of, drawn, groups.key),
     )
     models = [Cca(*map(np.asarray, model)) for model in models]
     scorer = detector(FoldTask(pairs, of, drawn, models, rows, images))

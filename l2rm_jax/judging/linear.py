@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Float32, Int
+from threadpoolctl import threadpool_limits
 
 from l2rm_jax.auroc import binned_auroc
 from l2rm_jax.console import progress_bar
@@ -25,6 +26,7 @@ from l2rm_jax.judging.fold_samples import FoldPairs, first_pairs
 from l2rm_jax.judging.folds import Folds
 from l2rm_jax.judging.log_odds import Model, ProductSimilarity, compare_fold
 from l2rm_jax.judging.sibling_swaps import matched_posterior
+from l2rm_jax.judging.transport_em import fit_by_transport, stored_pairs
 from l2rm_jax.linear import cca
 from l2rm_jax.linear.cca import Cca, Ridge
 from l2rm_jax.linear.rows import BLOCK, Rows, padded_blocks
@@ -40,7 +42,7 @@ _OF_RIDGE = 2500  # pairs of a fold on which ridges are compared
 
 
 def fold_models(
-    images: Rows, captions: Rows, folds: Folds, drawn: Mapping[int, FoldPairs]
+    images: Rows, captions: Rows, folds: Folds, drawn: Mapping[int, FoldPairs], image_key
 ) -> list[Cca]:
     """Fit one weighted CCA per fold, to the other folds.
 
@@ -72,14 +74,24 @@ def fold_models(
             inner = rows[pair_fold[rows] != outer]
             posterior = matched_posterior(information[inner], wrong[inner], folds.image_of[inner])
             weights[outer, inner] = np.maximum(posterior, _SMALLEST_WEIGHT)
-    weighted = cca.moments(images, captions, folds.image_of[rows], rows, weights[:, rows])
     models = []
-    for outer, part in enumerate(weighted):
-        kept = weights[outer].sum() / np.count_nonzero(pair_fold[rows] != outer)
-        power = POWERS[bool(kept < 0.5)]
-        model = cca.fit(part, images.shape[1], ridges[-1], power=power)
+    for outer in numbers:
+      with threadpool_limits(1, "blas"):
+        others = [here for fold, here in drawn.items() if fold != outer]
+        pairs, order = stored_pairs(*_joined(others), image_key)
+        model = fit_by_transport(images, captions, pairs, weights[outer, pairs.captions]).model
         models.append(whole(model, of_images, of_captions))
     return models
+
+
+def _joined(drawn):
+    """Join the pairs of folds: rows of images and captions, and the place of each pair's image."""
+    counts = np.cumsum([0] + [len(here.images) for here in drawn])
+    return (
+        np.concatenate([here.images for here in drawn]),
+        np.concatenate([here.pairs for here in drawn]),
+        np.concatenate([here.position + start for here, start in zip(drawn, counts)]),
+    )
 
 
 def fitted_pairs(

@@ -14,6 +14,7 @@ from l2rm_jax.judging.rate import density_ratio, share_of_random
 _ALONE = 0.1  # share of mismatched pairs swapped alone above which single captions are judged
 _ITERATIONS = 200
 _FLOOR = 1e-6
+_SMALLEST, _LARGEST = 0.005, 1e4  # density ratios
 
 
 def matched_posterior(
@@ -39,10 +40,7 @@ def matched_posterior(
     alone, rate = _posterior(information, wrong)
     if len(images) == len(position):
         return alone
-    odds = (1 - np.minimum(alone, 1 - _FLOOR)) / max(rate, _FLOOR)  # of mismatched to any
-    ratio = (1 / np.maximum(odds, _FLOOR) - rate) / max(1 - rate, _FLOOR)
-    together, apart = swap_rates(np.log(np.maximum(ratio, _FLOOR)), position)
-    if (1 - together) * apart > _ALONE * (together + (1 - together) * apart):
+    if not swapped_together(log_ratio(information, wrong, rate), position, _ALONE):
         return alone
     counts = np.bincount(position)
     means = [np.bincount(position, column) / counts for column in (information, *wrong.T)]
@@ -53,6 +51,35 @@ def _posterior(information: np.ndarray, wrong: np.ndarray) -> tuple[Float[np.nda
     """Return the probability of being matched, and the mismatch rate."""
     rate = share_of_random(-information, -wrong)
     return 1 - density_ratio(-information, -wrong).posterior(-information, rate), rate
+
+
+def log_ratio(
+    information: Float[np.ndarray, " pairs"], wrong: Float[np.ndarray, "..."], rate: float
+) -> Float[np.ndarray, " pairs"]:
+    """Return the log density ratio of matched to mismatched pairs, at the information of pairs.
+
+    Args:
+      information: of the pairs, in nats.
+      wrong: of known mismatches.
+      rate: share of mismatched pairs.
+    """
+    mismatched = density_ratio(-information, -wrong).at(-information)  # relative to the pairs
+    ratio = (1 / np.maximum(mismatched, _FLOOR) - rate) / max(1 - rate, _FLOOR)
+    return np.log(np.clip(ratio, _SMALLEST, _LARGEST))
+
+
+def swapped_together(
+    log_ratio: Float[np.ndarray, " pairs"], position: Int[np.ndarray, " pairs"], alone: float
+) -> bool:
+    """Return whether mismatched captions were mostly swapped as whole sets.
+
+    Args:
+      log_ratio: of matched to mismatched, of each pair.
+      position: image of each pair, 0 to images - 1; each has a pair.
+      alone: largest share of the mismatched captions that may have been swapped alone.
+    """
+    together, apart = swap_rates(log_ratio, position)
+    return (1 - together) * apart <= alone * (together + (1 - together) * apart)
 
 
 def swap_rates(

@@ -1,0 +1,294 @@
+"""Fit a linear model by expectation-maximisation over a transport plan.
+
+The right caption of a mismatched image is often in the data, with another image. A model that is
+fitted only to the stored pairs, however they are weighted, learns nothing from it. So the model is
+fitted to a transport plan between all images and all captions, in which the stored pair is a prior
+and not the only candidate:
+
+1. The cross moment of images and captions under the plan gives a linear model in closed form. Inner
+   folds keep the plan from confirming itself: images of fold f and captions of fold g are compared
+   by the model of the plan without the rows of f and without the columns of g.
+2. The information of each image and caption, times the prior, is the kernel of the next plan. Each
+   caption has the same mass, and each image receives as much as it has captions.
+
+Many images are divided into blocks at random. The plan of a block is partial, because the images of
+some moved captions are in other blocks; the model is fitted to the plans of all blocks together.
+
+References:
+    Klami, Bayesian Object Matching, Machine Learning 2013: a CCA with an unknown permutation.
+    Liu et al., LSMI-Sinkhorn: Semi-supervised Mutual Information Estimation with Optimal Transport,
+    2019: few pairs and a plan.
+    Han et al., Learning to Rematch Mismatched Pairs for Robust Cross-Modal Retrieval, CVPR 2024:
+    transport of suspicious pairs within the loss.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Float32, Int, UInt64
+
+from l2rm_jax.data.content_hashes import hash_keys
+from l2rm_jax.judging.log_odds import TEMPERATURE
+from l2rm_jax.judging.rate import share_of_random
+from l2rm_jax.judging.sibling_swaps import log_ratio, swapped_together
+from l2rm_jax.linear.cca import COMPONENTS, Cca
+from l2rm_jax.linear.rows import Rows, unit_rows
+from l2rm_jax.linear.whitened import Whitened, whitened
+from l2rm_jax.ot import partial_sinkhorn
+
+_FOLDS = 4  # inner folds; with two, the plan confirms itself
+_COMPONENTS = 256  # principal components of either side
+_POWER = 0.7  # of the correlations, relative to the largest
+_ITERATIONS = 4
+_CHANGE = 0.01  # sum of absolute changes of the plan at which to stop
+_IMAGES = 2000  # images of a block, about
+_NULL = 50_000  # random pairs that stored pairs are compared with
+_LEAST, _MOST = 0.02, 0.95  # of the share of moved captions
+_SIBLINGS = 1.5  # captions per image from which on they may have moved together
+_ALONE = 0.3  # share of them that may have moved alone
+_SOLVER = {"threshold": 0.01, "max_iterations": 20}
+_ROUNDED = 128  # sizes of transport problems are multiples of it, to share compiled programs
+_RIDGES = 3.0, 1.0  # up to this number of pairs, and for more
+_FEW = 2500
+
+
+class Stored(NamedTuple):
+    """Pairs to fit, sorted by block, inner fold and image, in an order given by their contents.
+
+    Attributes:
+      images: [n] rows of the images.
+      captions: [m] rows of the captions.
+      position: [m] place in `images` of the image that each caption is stored with, ascending.
+      image_ends: [blocks, folds + 1] bounds of the images of each inner fold of each block.
+      caption_ends: [blocks, folds + 1] the same for the captions.
+    """
+
+    images: Int[np.ndarray, " n"]
+    captions: Int[np.ndarray, " m"]
+    position: Int[np.ndarray, " m"]
+    image_ends: Int[np.ndarray, "blocks ends"]
+    caption_ends: Int[np.ndarray, "blocks ends"]
+
+
+def stored_pairs(
+    images: Int[np.ndarray, " n"],
+    captions: Int[np.ndarray, " m"],
+    position: Int[np.ndarray, " m"],
+    key: UInt64[np.ndarray, " n"],
+) -> tuple[Stored, Int[np.ndarray, " m"]]:
+    """Assign images to blocks and inner folds by hash; return the places of the sorted captions.
+
+    Args:
+      images: rows of the images, in an order that depends only on their contents.
+      captions: rows of the captions, likewise.
+      position: place in `images` of the image that each caption is stored with.
+      key: hash of each image, equal for images that may not be divided.
+    """
+    count = -(-len(images) // _IMAGES)
+    key = key[images]
+    rank = np.empty(len(images), int)
+    rank[np.argsort(hash_keys(key, 1), kind="stable")] = np.arange(len(images))
+    block = rank * count // len(images)
+    fold = (hash_keys(key, 2) % np.uint64(_FOLDS)).astype(int)
+    order = np.lexsort((fold, block))
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    by_image = np.argsort(place[position], kind="stable")
+    position = place[position][by_image]
+    cell = (block * _FOLDS + fold)[order]
+    ends = np.searchsorted(cell, np.arange(count * _FOLDS + 1))
+    of_captions = np.searchsorted(position, ends)
+    starts = np.arange(count)[:, None] * _FOLDS + np.arange(_FOLDS + 1)
+    stored = Stored(images[order], captions[by_image], position, ends[starts], of_captions[starts])
+    return stored, by_image
+
+
+class Fitted(NamedTuple):
+    """Result of the fit.
+
+    Attributes:
+      model: the linear model.
+      plans: [images, captions] plan of each block; the sum of all is at most 1.
+      rate: share of the captions that have moved, by the first models.
+    """
+
+    model: Cca
+    plans: Sequence[Float32[np.ndarray, "i c"]]
+    rate: float
+
+
+def fit_by_transport(
+    images: Rows, captions: Rows, stored: Stored, weights: Float[np.ndarray, " m"]
+) -> Fitted:
+    """Fit a model to the transport plan of images and captions.
+
+    Args:
+      images: [all images, di] vectors.
+      captions: [all captions, dc] vectors.
+      stored: the pairs.
+      weights: weights of these pairs in the first fit.
+    """
+    ridge = _RIDGES[len(stored.captions) > _FEW]
+    z = whitened(images, stored.images, _COMPONENTS, ridge)
+    y = whitened(captions, stored.captions, _COMPONENTS, ridge)
+    weights = (weights / weights.sum()).astype(np.float32)
+    moments = _stored_moments(z.rows, y.rows, stored, weights)
+    plans, rates = None, None
+    for _ in range(_ITERATIONS):
+        models = _models_without(moments)
+        before, plans, moments = plans, [], np.zeros_like(moments)
+        seen = rates
+        rates = []
+        for number in range(len(stored.image_ends)):
+            block = _Block.of(stored, number)
+            information = block.information(z.rows, y.rows, models)
+            rate = block.moved(information) if seen is None else seen[number]
+            rates.append(rate)
+            plan = block.plan(information, rate, len(stored.image_ends))
+            plan *= len(plan[0]) / len(stored.captions)
+            block.add_moments(moments, z.rows, y.rows, plan)
+            plans.append(plan)
+        if before is not None:
+            change = sum(float(np.abs(a - b).sum()) for a, b in zip(before, plans, strict=True))
+            if change < _CHANGE:
+                break
+    left, right, correlations = _singular(moments.sum(axis=(0, 1)))
+    model = Cca(z.mean, z.matrix @ left, y.mean, y.matrix @ right, correlations)
+    return Fitted(model, plans, float(np.mean(rates)))
+
+
+class _Block(NamedTuple):
+    """The images of a block with all captions that are stored with them.
+
+    Attributes:
+      images: bounds of the images of each inner fold.
+      captions: bounds of the captions of each inner fold.
+      position: [c] place in the block of the image of each caption, ascending.
+    """
+
+    images: Int[np.ndarray, " ends"]
+    captions: Int[np.ndarray, " ends"]
+    position: Int[np.ndarray, " c"]
+
+    @classmethod
+    def of(cls, stored: Stored, number: int) -> "_Block":
+        images, captions = stored.image_ends[number], stored.caption_ends[number]
+        position = stored.position[captions[0] : captions[-1]] - images[0]
+        return cls(images, captions, position)
+
+    def cells(self) -> list[tuple[tuple[int, int], slice, slice]]:
+        """Pair each inner fold of images with each of captions: numbers, and places of both."""
+        return [
+            ((f, g), slice(*self.images[f : f + 2]), slice(*self.captions[g : g + 2]))
+            for f in range(_FOLDS)
+            for g in range(_FOLDS)
+        ]
+
+    def within(self, images: slice, captions: slice) -> tuple[slice, slice]:
+        """Return places in the block."""
+        i, c = self.images[0], self.captions[0]
+        return (
+            slice(images.start - i, images.stop - i),
+            slice(captions.start - c, captions.stop - c),
+        )
+
+    def information(
+        self, z: np.ndarray, y: np.ndarray, models: dict[tuple[int, int], tuple]
+    ) -> Float32[np.ndarray, "i c"]:
+        """Compute the information of all images and captions, in nats."""
+        values = np.empty((self.images[-1] - self.images[0], len(self.position)), np.float32)
+        for key, images, captions in self.cells():
+            left, right = models[key]
+            codes = unit_rows(z[images] @ left), unit_rows(y[captions] @ right)
+            values[self.within(images, captions)] = codes[0] @ codes[1].T
+        values /= np.float32(TEMPERATURE)
+        exps = np.exp(values)  # at most exp(10)
+        values -= np.log(exps.mean(axis=0)) / 2
+        values -= np.log(exps.mean(axis=1))[:, None] / 2
+        return values
+
+    def compared(self, information: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the information of the stored pairs and of random pairs."""
+        rng = np.random.default_rng(0)
+        i, c = (rng.integers(0, size, _NULL) for size in information.shape)
+        return information[self.position, np.arange(len(self.position))], information[i, c]
+
+    def moved(self, information: np.ndarray) -> float:
+        """Estimate the share of the captions that have moved."""
+        own, null = self.compared(information)
+        return float(np.clip(share_of_random(-own, -null), _LEAST, _MOST))
+
+    def plan(
+        self, information: np.ndarray, rate: float, blocks: int
+    ) -> Float32[np.ndarray, "i c"]:
+        """Transport the captions to the images; overwrites the information.
+
+        Args:
+          information: of images and captions.
+          rate: share of the captions that have moved.
+          blocks: number of blocks; a moved caption's image is in this one with one over it.
+        """
+        images, captions = information.shape
+        counts = np.bincount(self.position, minlength=images)
+        stored = self.position, np.arange(captions)
+        if captions > _SIBLINGS * images:
+            own, null = self.compared(information)
+            if swapped_together(log_ratio(own, null, rate), self.position, _ALONE):
+                sums = np.add.reduceat(information, np.cumsum(counts) - counts, axis=1)
+                information /= 2
+                information += sums[:, self.position] / 2
+        prior = rate / (blocks * images)
+        information[stored] += np.log((1 - rate) / prior + 1)
+        information += np.log(prior)
+        shape = [-(-size // _ROUNDED) * _ROUNDED for size in information.shape]
+        a, b = (np.zeros(size, np.float32) for size in shape)
+        a[:images], b[:captions] = counts / captions, 1 / captions
+        cost = np.zeros(shape, np.float32)
+        np.negative(information, out=cost[:images, :captions])
+        mass = 1 - rate * (1 - 1 / blocks)
+        found = partial_sinkhorn(cost, mass, epsilon=1.0, a=a, b=b, **_SOLVER)
+        return np.array(found.plan[:images, :captions])
+
+    def add_moments(
+        self, moments: np.ndarray, z: np.ndarray, y: np.ndarray, plan: np.ndarray
+    ) -> None:
+        """Add the cross moments of the plan, per inner fold of images and of captions."""
+        for key, images, captions in self.cells():
+            moments[key] += z[images].T @ (plan[self.within(images, captions)] @ y[captions])
+
+
+def _stored_moments(
+    z: np.ndarray, y: np.ndarray, stored: Stored, weights: np.ndarray
+) -> Float[np.ndarray, "f f p q"]:
+    moments = np.zeros((_FOLDS, _FOLDS, z.shape[1], y.shape[1]))
+    for ends in stored.caption_ends:
+        for fold in range(_FOLDS):
+            at = slice(*ends[fold : fold + 2])
+            moments[fold, fold] += (z[stored.position[at]] * weights[at, None]).T @ y[at]
+    return moments
+
+
+def _models_without(moments: Float[np.ndarray, "f f p q"]) -> dict[tuple[int, int], tuple]:
+    """Fit the model that compares images of fold f with captions of fold g, for all f and g."""
+    total, of_images, of_captions = moments.sum((0, 1)), moments.sum(1), moments.sum(0)
+    return {
+        (f, g): _singular(total - of_images[f] - of_captions[g] + moments[f, g])[:2]
+        for f in range(_FOLDS)
+        for g in range(_FOLDS)
+    }
+
+
+def _singular(
+    cross: Float[np.ndarray, "p q"],
+) -> tuple[Float32[np.ndarray, "p k"], Float32[np.ndarray, "q k"], Float32[np.ndarray, " k"]]:
+    """Return the leading singular vectors, times a power of their values, and the values."""
+    flip = cross.shape[0] > cross.shape[1]
+    cross = cross.T if flip else cross
+    kept = slice(None, -1 - min(COMPONENTS, len(cross)), -1)
+    values, left = np.linalg.eigh(cross @ cross.T)
+    values, left = np.sqrt(values[kept].clip(1e-18)), left[:, kept]
+    right = cross.T @ left / values
+    left, right = (right, left) if flip else (left, right)
+    scale = (values / values[0]) ** _POWER
+    return *(x.astype(np.float32) for x in (left * scale, right * scale)), values.astype(np.float32)
