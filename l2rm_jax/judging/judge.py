@@ -169,9 +169,9 @@ def _judge(
     check_folds(of)
     drawn = fold_pairs(of, keys, seed)
     say(1)
-    models = stages(
+    models, weights = stages(
         "models",
-        [_CCA] * of.count,
+        ([_CCA] * of.count, 0),
         lambda: fold_models(pairs.images, pairs.captions, of, drawn, groups.key),
     )
     models = [Cca(*map(np.asarray, model)) for model in models]
@@ -180,6 +180,8 @@ def _judge(
     evidence = _evidence(scorer, pairs, of, drawn, seed, stages, executor)
     say(3)
     with threadpool_limits(1, "blas"):  # more threads would only wait on these narrow matrices
+        import os, pickle
+        if os.environ.get("DUMP"): pickle.dump((evidence, of, keys.of_pairs(pairs.image_of), seed, np.asarray(weights)), open(os.environ["DUMP"], "wb"))
         found = find_posterior(evidence, of, keys.of_pairs(pairs.image_of), seed)
     suspicious = found.posterior > SUSPICIOUS
     if top:

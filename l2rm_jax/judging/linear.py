@@ -81,7 +81,7 @@ def fold_models(
         pairs, order = stored_pairs(*_joined(others), image_key)
         model = fit_by_transport(images, captions, pairs, weights[outer, pairs.captions]).model
         models.append(whole(model, of_images, of_captions))
-    return models
+    return models, weights
 
 
 def _joined(drawn):

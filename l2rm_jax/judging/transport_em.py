@@ -31,11 +31,11 @@ from jaxtyping import Bool, Float, Float32, Int, UInt64
 from l2rm_jax.data.content_hashes import hash_keys
 from l2rm_jax.judging.log_odds import TEMPERATURE
 from l2rm_jax.judging.rate import share_of_random
-from l2rm_jax.judging.sibling_swaps import log_ratio, swapped_together
+from l2rm_jax.judging.sibling_swaps import LogRatio, swap_rates
 from l2rm_jax.linear.cca import COMPONENTS, Cca
 from l2rm_jax.linear.rows import Rows, unit_rows
 from l2rm_jax.linear.whitened import Whitened, whitened
-from l2rm_jax.ot import partial_sinkhorn
+from l2rm_jax.ot.fixed_kernel import fixed_plan
 
 _FOLDS = 4  # inner folds; with two, the plan confirms itself
 _COMPONENTS = 256  # principal components of either side
@@ -47,7 +47,7 @@ _NULL = 50_000  # random pairs that stored pairs are compared with
 _LEAST, _MOST = 0.02, 0.95  # of the share of moved captions
 _SIBLINGS = 1.5  # captions per image from which on they may have moved together
 _ALONE = 0.3  # share of them that may have moved alone
-_SOLVER = {"threshold": 0.01, "max_iterations": 20}
+_STEPS = 10  # iterations of the transport
 _ROUNDED = 128  # sizes of transport problems are multiples of it, to share compiled programs
 _RIDGES = 3.0, 1.0  # up to this number of pairs, and for more
 _FEW = 2500
@@ -231,24 +231,22 @@ class _Block(NamedTuple):
         """
         images, captions = information.shape
         counts = np.bincount(self.position, minlength=images)
-        stored = self.position, np.arange(captions)
         if captions > _SIBLINGS * images:
             own, null = self.compared(information)
-            if swapped_together(log_ratio(own, null, rate), self.position, _ALONE):
+            ratio = LogRatio.of(own, null, rate).at(own)
+            if not swap_rates(ratio, self.position).is_apart(_ALONE):
                 sums = np.add.reduceat(information, np.cumsum(counts) - counts, axis=1)
+                information += sums[:, self.position]
                 information /= 2
-                information += sums[:, self.position] / 2
+        # Any image has the same prior, of which plans do not depend; the stored one has more.
         prior = rate / (blocks * images)
-        information[stored] += np.log((1 - rate) / prior + 1)
-        information += np.log(prior)
-        shape = [-(-size // _ROUNDED) * _ROUNDED for size in information.shape]
-        a, b = (np.zeros(size, np.float32) for size in shape)
-        a[:images], b[:captions] = counts / captions, 1 / captions
-        cost = np.zeros(shape, np.float32)
-        np.negative(information, out=cost[:images, :captions])
+        information[self.position, np.arange(captions)] += np.log((1 - rate) / prior + 1)
+        fill = [(0, -size % _ROUNDED) for size in information.shape]
+        a = np.pad(np.float32(counts / captions), fill[0])
+        b = np.pad(np.full(captions, 1 / captions, np.float32), fill[1])
         mass = 1 - rate * (1 - 1 / blocks)
-        found = partial_sinkhorn(cost, mass, epsilon=1.0, a=a, b=b, **_SOLVER)
-        return np.array(found.plan[:images, :captions])
+        plan = fixed_plan(np.pad(information, fill), mass, a, b, _STEPS)
+        return np.array(plan)[:images, :captions]
 
     def add_moments(
         self, moments: np.ndarray, z: np.ndarray, y: np.ndarray, plan: np.ndarray

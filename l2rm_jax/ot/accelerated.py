@@ -111,7 +111,7 @@ def converge(
         # would run the step for all problems.
         state = lax.while_loop(is_newton_due, partial(_newton_step, problem, kernel), state)
         state = _absorb(state)
-        kernel = _kernel(problem, state.base)
+        kernel = kernel_of(problem, state.base)
         return kernel, iterations(kernel, state, _LATER_DELTA_STEPS, max_iterations)
 
     # The first block is outside the loop: in a batch, each turn of the loop copies the kernel.
@@ -186,9 +186,9 @@ def _first_iteration(
     f = jnp.where(moved > _SMALLEST_MOVED, f, _log_scaling(kept, g_dummy, rows, mass))
     f = jnp.where(rows.weights > 0, f, 0.0)
     base = Potentials(f, start, jnp.zeros_like(mass), g_dummy)
-    kernel = _kernel(problem, base)
-    state = _initial_state(base, (moved, problem.columns.weights), 0)
-    state = _project(problem, kernel, state, _EARLY_DELTA_STEPS, searches_f_dummy=True)
+    kernel = kernel_of(problem, base)
+    state = initial_state(base, (moved, problem.columns.weights), 0)
+    state = project(problem, kernel, state, _EARLY_DELTA_STEPS, searches_f_dummy=True)
 
     def is_far(carry):
         # Small scalings do not count: weights that hardly move need no digits.
@@ -198,12 +198,12 @@ def _first_iteration(
         # The barrier stops the compiler from moving work in front of a loop that seldom runs.
         (same, from_here), _ = lax.optimization_barrier(((problem, start), carry))
         base, *moved = log_domain_iteration(same, from_here)
-        return _kernel(problem, base), _initial_state(base, moved, 1)
+        return kernel_of(problem, base), initial_state(base, moved, 1)
 
     return lax.while_loop(is_far, in_log_domain, (kernel, state))
 
 
-def _initial_state(base: Potentials, moved, iterations: int) -> _State:
+def initial_state(base: Potentials, moved, iterations: int) -> _State:
     """State whose potentials are all in the kernel and whose error is unknown."""
     u, v, zero = jnp.ones_like(base.f), jnp.ones_like(base.g), jnp.zeros_like(base.f_dummy)
     unknown = anderson.empty_memory(v), zero + jnp.inf
@@ -211,7 +211,7 @@ def _initial_state(base: Potentials, moved, iterations: int) -> _State:
     return _State(base, u, v, v, zero, zero, *moved, *unknown, *counts)
 
 
-def _kernel(problem: Problem, base: Potentials) -> Float[Array, "B r m"]:
+def kernel_of(problem: Problem, base: Potentials) -> Float[Array, "B r m"]:
     return split_into_blocks(jnp.exp(base.f[:, None] + base.g[None, :] - problem.cost))
 
 
@@ -219,7 +219,7 @@ def _iterate(
     problem: Problem, kernel: Float[Array, "B r m"], state: _State, delta_steps: int
 ) -> _State:
     """One iteration, extrapolated by Anderson's method."""
-    new = _project(problem, kernel, state, delta_steps)
+    new = project(problem, kernel, state, delta_steps)
     weights = jnp.minimum(problem.columns.weights, problem.mass)
     residual = jnp.log(new.v / state.v) * jnp.sqrt(weights)
     change = jnp.log(new.v / state.v_out)
@@ -228,7 +228,7 @@ def _iterate(
     return new._replace(v=v, memory=memory)
 
 
-def _project(
+def project(
     problem: Problem, kernel, state: _State, delta_steps: int, searches_f_dummy: bool = False
 ) -> _State:
     """Project onto the rows' weights and the mass, then onto the columns' weights and the mass.
