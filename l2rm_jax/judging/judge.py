@@ -180,9 +180,9 @@ def _judge(
     evidence = _evidence(scorer, pairs, of, drawn, seed, stages, executor)
     say(3)
     with threadpool_limits(1, "blas"):  # more threads would only wait on these narrow matrices
-        import os, pickle
-        if os.environ.get("DUMP"): pickle.dump((evidence, of, keys.of_pairs(pairs.image_of), seed, np.asarray(weights)), open(os.environ["DUMP"], "wb"))
-        found = find_posterior(evidence, of, keys.of_pairs(pairs.image_of), seed)
+        found = find_posterior(
+            evidence, of, keys.of_pairs(pairs.image_of), np.asarray(weights), seed
+        )
     suspicious = found.posterior > SUSPICIOUS
     if top:
         say(4)

@@ -18,6 +18,7 @@ from l2rm_jax.judging.rate import (
     told_apart,
 )
 from l2rm_jax.judging.scores import Evidence
+from l2rm_jax.judging.sibling_swaps import log_ratio, swap_rates
 from l2rm_jax.judging.suspicion import suspicion_scores
 from l2rm_jax.judging.upper_bound import most_mismatched
 
@@ -70,12 +71,17 @@ class Posterior(NamedTuple):
 
 
 def find_posterior(
-    evidence: Evidence, folds: Folds, pair_key: UInt64[np.ndarray, " pairs"], seed: int
+    evidence: Evidence,
+    folds: Folds,
+    pair_key: UInt64[np.ndarray, " pairs"],
+    weights: Float[np.ndarray, "folds pairs"],
+    seed: int,
 ) -> Posterior:
     """Judge all pairs by the evidence.
 
-    The rate is estimated from one level, the information of single pairs. The posterior combines
-    both levels, whose own rates add up to less if both kinds of mismatch occur.
+    The rate is estimated from the information of single pairs. The posterior combines swapped sets,
+    if there are some, and captions swapped alone. Without swapped sets, an image with four of five
+    captions swapped would be called one, and its last caption would be condemned with it.
 
     Where the posterior is near 0, pairs are ranked by all scores if captions are compared with
     each other in a second embedding, else by information: a caption chosen for its similarity in
@@ -86,16 +92,21 @@ def find_posterior(
       evidence: scores of all pairs and of known mismatches.
       folds: image, fold and group of each pair; the bootstrap draws groups.
       pair_key: hash of the content of each pair.
+      weights: probability that each pair is matched, by models that have seen neither it nor the
+        fold that is judged with it; 0 for the pairs of that fold.
       seed: seed of the bootstrap.
     """
     image_of, pair_group = folds.image_of, folds.group_of_pair
     images, position = np.unique(image_of, return_inverse=True)
     stored, wrong = evidence.stored, evidence.wrong.scores
     rate = estimate_rate(-evidence.apart.stored, -evidence.apart.wrong, pair_group, seed)
-    found = suspicion_scores(evidence, image_of, folds.of_pair, pair_key)
+    found = suspicion_scores(evidence, image_of, folds.of_pair, pair_key, weights)
     levels = [
         (density_ratio(*level), share_of_random(*level)) for level in (found.sets, found.captions)
     ]
+    ratio = log_ratio(stored.information, wrong.information, rate.estimate)
+    if not swap_rates(ratio, position).has_sets:
+        levels[0] = levels[0][0], 0.0
     has_second_space = stored.neighbours.agreement.shape[-1] > 1
     has_siblings = len(position) >= _SIBLINGS * len(images)
     scale = _Scale(*levels, sees_near=has_second_space and has_siblings)

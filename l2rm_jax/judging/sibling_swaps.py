@@ -10,15 +10,19 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.optimize import isotonic_regression
 
-from l2rm_jax.judging.rate import Curve, density_ratio, share_of_random
+from l2rm_jax.judging.rate import density_ratio, share_of_random
 
 _ALONE = 0.1  # share of mismatched pairs swapped alone above which single captions are judged
 _ITERATIONS = 200
 _TOLERANCE = 1e-5
-_GAIN = 20  # log-likelihood by which swapped sets must explain the data better
+_GAIN = 50  # log-likelihood by which swapped sets must explain the data better
 _FLOOR, _TINY = 1e-6, 1e-12
 _SMALLEST, _LARGEST = 0.005, 1e4  # density ratios
+_LEAST_MATCHED = 0.02
+# Bounds of the cells as shares of the mismatched pairs; matched pairs are above most of them.
+_CELLS = np.concatenate([np.arange(9) / 10, 1 - np.geomspace(0.1, 5e-4, 14), [1.0]])
 
 
 def matched_posterior(
@@ -44,8 +48,7 @@ def matched_posterior(
     alone, rate = _posterior(information, wrong)
     if len(images) == len(position):
         return alone
-    ratio = LogRatio.of(information, wrong, rate).at(information)
-    if swap_rates(ratio, position).is_apart(_ALONE):
+    if swap_rates(log_ratio(information, wrong, rate), position).is_apart(_ALONE):
         return alone
     counts = np.bincount(position)
     means = [np.bincount(position, column) / counts for column in (information, *wrong.T)]
@@ -58,106 +61,82 @@ def _posterior(information: np.ndarray, wrong: np.ndarray) -> tuple[Float[np.nda
     return 1 - density_ratio(-information, -wrong).posterior(-information, rate), rate
 
 
-class LogRatio(NamedTuple):
-    """Log density ratio of matched to mismatched pairs as a function of the information.
+def log_ratio(
+    information: Float[np.ndarray, " pairs"], wrong: Float[np.ndarray, "..."], rate: float
+) -> Float[np.ndarray, " pairs"]:
+    """Estimate the log density ratio of matched to mismatched at the information of each pair.
 
-    Attributes:
-      curve: density ratio of mismatched pairs to all.
-      rate: share of mismatched pairs.
+    It is linear between few cells, as sums over siblings would add up what it overfits.
+
+    Args:
+      information: of the pairs, in nats.
+      wrong: of known mismatches.
+      rate: share of mismatched pairs, in [0, 1].
     """
-
-    curve: Curve
-    rate: float
-
-    @classmethod
-    def of(cls, information: np.ndarray, wrong: np.ndarray, rate: float) -> "LogRatio":
-        """Estimate the ratio.
-
-        Args:
-          information: of the pairs, in nats.
-          wrong: of known mismatches.
-          rate: share of mismatched pairs.
-        """
-        return cls(density_ratio(-information, -wrong), rate)
-
-    def at(self, information: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-        """Return the log ratio at this information."""
-        mismatched = np.maximum(self.curve.at(-information), _FLOOR)
-        ratio = (1 / mismatched - self.rate) / max(1 - self.rate, _FLOOR)
-        return np.log(np.clip(ratio, _SMALLEST, _LARGEST))
+    edges = np.quantile(wrong, _CELLS[1:-1])
+    count = np.bincount(np.searchsorted(edges, information), minlength=len(_CELLS) - 1)
+    mass = np.diff(_CELLS)  # of the mismatched pairs
+    share = (count + mass / 2) / (len(information) + 0.5)
+    ratio = (share / mass - rate) / max(1 - rate, _LEAST_MATCHED)
+    ratio = isotonic_regression(ratio, weights=mass).x
+    middle = np.quantile(wrong, (_CELLS[1:] + _CELLS[:-1]) / 2)
+    return np.interp(information, middle, np.log(np.clip(ratio, _SMALLEST, _LARGEST)))
 
 
 class SwapRates(NamedTuple):
-    """Shares of images and captions that were swapped.
-
-    All captions of an image are mismatched with probability q, else each with probability c:
-
-        likelihood of an image = q + (1 - q) * product over its captions of ((1 - c) exp L + c)
-
-    with the log-likelihood ratio L of matched to mismatched of each caption.
+    """Shares of images and captions that were swapped, by the model of `swap_rates`.
 
     Attributes:
       together: q, share of the images whose captions were swapped as a set.
       alone: c, share of the other captions that were swapped alone.
+      gain: log-likelihood of the model minus that of the best one without swapped sets, in nats.
     """
 
     together: float
     alone: float
+    gain: float
+
+    @property
+    def has_sets(self) -> bool:
+        """Whether swapped sets explain the data clearly better than single captions alone."""
+        return self.gain > _GAIN
 
     def is_apart(self, share: float) -> bool:
         """Return whether more than this share of the mismatched captions was swapped alone."""
         apart = (1 - self.together) * self.alone
         return apart > share * (self.together + apart)
 
-    def terms(self, log_ratio: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-        """Return the log of each caption's factor in the likelihood of an image."""
-        q, c = np.clip(self, _TINY, 1 - _TINY)
-        return np.logaddexp(np.log1p(-c) + log_ratio, np.log(c))
-
-    def posterior(self, total: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-        """Return the probability that a set was swapped, from the sum of its captions' terms."""
-        if not self.together:
-            return np.zeros_like(total)
-        q = min(self.together, 1 - _TINY)
-        return np.exp(np.log(q) - np.logaddexp(np.log(q), np.log1p(-q) + total))
-
-    def log_likelihood(self, terms: np.ndarray, position: np.ndarray) -> float:
-        """Return the log-likelihood of all images."""
-        q = np.clip(self.together, _TINY, 1 - _TINY)
-        total = np.bincount(position, terms)
-        return float(np.logaddexp(np.log(q), np.log1p(-q) + total).sum())
-
 
 def swap_rates(
-    log_ratio: Float[np.ndarray, " pairs"], position: Int[np.ndarray, " pairs"], together: bool = True
-) -> SwapRates:
-    """Estimate the shares by expectation-maximisation.
-
-    Args:
-      log_ratio: of matched to mismatched, of each pair.
-      position: image of each pair, 0 to images - 1; each has a pair.
-      together: whether sets may have been swapped.
-    """
-    q, c = 0.3 if together else 0.0, 0.3
-    for _ in range(_ITERATIONS):
-        before = q, c
-        rates = SwapRates(q, c)
-        terms = rates.terms(log_ratio)
-        swapped = rates.posterior(np.bincount(position, terms))
-        alone = (1 - swapped[position]) * np.exp(np.log(max(c, _TINY)) - terms)
-        q, c = swapped.mean(), alone.sum() / max((1 - swapped[position]).sum(), _TINY)
-        if max(abs(q - before[0]), abs(c - before[1])) < _TOLERANCE:
-            break
-    return SwapRates(float(q), float(c))
-
-
-def likely_rates(
     log_ratio: Float[np.ndarray, " pairs"], position: Int[np.ndarray, " pairs"]
 ) -> SwapRates:
-    """Estimate the shares; sets count only if they explain the data clearly better."""
-    single = swap_rates(log_ratio, position, together=False)
-    if position.max() + 1 == len(position):
-        return single
-    both = swap_rates(log_ratio, position)
-    gain, base = (r.log_likelihood(r.terms(log_ratio), position) for r in (both, single))
-    return both if gain - base > _GAIN else single
+    """Estimate how many sets of captions and how many single captions were swapped.
+
+    Expectation-maximisation of a model in which all captions of an image are mismatched with
+    probability q, else each of them with probability c:
+
+        likelihood of an image = q + (1 - q) * product over its captions of ((1 - c) exp L + c)
+
+    Args:
+      log_ratio: L, log-likelihood ratio of matched to mismatched of each pair.
+      position: image of each pair, 0 to images - 1; each has a pair.
+    """
+    single, both = (_fit(log_ratio, position, q) for q in (0.0, 0.3))
+    return SwapRates(*both[:2], both[2] - single[2])
+
+
+def _fit(log_ratio: np.ndarray, position: np.ndarray, q: float) -> tuple[float, float, float]:
+    """Return q, c and the log-likelihood, from a start; a q of 0 stays 0."""
+    c = 0.3
+    for _ in range(_ITERATIONS):
+        c = np.clip(c, _TINY, 1 - _TINY)
+        pair = np.logaddexp(np.log1p(-c) + log_ratio, np.log(c))
+        kept = np.log1p(-min(q, 1 - _TINY)) + np.bincount(position, pair)
+        total = np.logaddexp(np.log(max(q, _TINY)), kept) if q else kept
+        swapped = 1 - np.exp(kept - total)
+        matched = 1 - swapped[position]
+        before = q, c
+        q, c = swapped.mean(), (matched * np.exp(np.log(c) - pair)).sum() / max(matched.sum(), _TINY)
+        if max(abs(q - before[0]), abs(c - before[1])) < _TOLERANCE:
+            break
+    return float(q), float(c), float(total.sum())

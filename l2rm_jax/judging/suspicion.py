@@ -6,8 +6,9 @@ Each score is therefore compared with known mismatches of its own kind, its null
 * Sets: the mean information of all captions of the image, with the sign changed. The null moves
   whole sets to other images.
 * Captions: the log odds of a logistic regression on all scores of the pair. It is trained to tell
-  single captions that were moved on purpose from the pairs as they are, and each fold is scored by
-  the regression of the other folds. The null is these moved captions.
+  single captions that were moved on purpose from the pairs as they are, weighted by how probably
+  they are matched. Each fold is scored by the regression of the other folds. The null is these
+  moved captions.
 """
 
 from collections.abc import Sequence
@@ -63,6 +64,7 @@ def suspicion_scores(
     image_of: Int[np.ndarray, " pairs"],
     pair_fold: Int[np.ndarray, " pairs"],
     pair_key: UInt64[np.ndarray, " pairs"],
+    weights: Float32[np.ndarray, "folds pairs"],
 ) -> SuspicionScores:
     """Compute both suspicion scores of all pairs and of known mismatches.
 
@@ -72,6 +74,7 @@ def suspicion_scores(
       pair_fold: [pairs] fold of each pair; at least two folds.
       pair_key: [pairs] content hashes, by which at most 50,000 pairs are chosen for each
         regression, whatever the order of the data.
+      weights: weight of each pair in the regression that scores each fold; 0 for pairs of that fold.
     """
     information, moved = evidence.stored.information, evidence.wrong.scores.information
     position, counts = np.unique(image_of, return_inverse=True, return_counts=True)[1:]
@@ -93,7 +96,7 @@ def suspicion_scores(
         *(_columns(kind.scores, *rest) for kind, rest in zip(kinds, left, strict=True)),
         _columns(together, moved_total[position] - moved, siblings[:, None]),
     ]
-    alone, null, near, with_set = _regress(stored, others, pair_fold, pair_key)
+    alone, null, near, with_set = _regress(stored, others, pair_fold, pair_key, weights)
     of_set = Level(-total / counts, -moved_total / counts[:, None])
     # The set of a wrong image once the caption has taken a place in it.
     sets = (
@@ -126,6 +129,7 @@ def _regress(
     moved: Sequence[Float[np.ndarray, "pairs k columns"]],
     fold: Int[np.ndarray, " pairs"],
     key: UInt64[np.ndarray, " pairs"],
+    weights: Float32[np.ndarray, "folds pairs"],
 ) -> list[np.ndarray]:
     """Return the log odds of having been moved alone, by a regression on the other folds.
 
@@ -134,6 +138,7 @@ def _regress(
       moved: known mismatches; the regression is fitted to the first kind.
       fold: of each pair.
       key: of each pair.
+      weights: of the pairs as they are, for the regression that scores each fold.
 
     Returns:
       The odds of the pairs, then of each kind of known mismatches.
@@ -145,11 +150,11 @@ def _regress(
 
     found = [np.empty(columns.shape[:-1]) for columns in (stored, *moved)]
     for k in np.unique(fold):
-        rows, draw = np.flatnonzero(fold != k), hash_keys(key, int(k))
+        rows, draw = np.flatnonzero(weights[k]), hash_keys(key, int(k))
         rows = rows[np.argsort(draw[rows], kind="stable")[:_FIT_PAIRS]]
         choice = (draw[rows] >> np.uint64(32)) % np.uint64(moved[0].shape[1])
         used = moved[0][rows, choice.astype(np.int64)]
-        coefficients = _logistic(features(stored[rows]), features(used))
+        coefficients = _logistic(features(stored[rows]), features(used), weights[k, rows])
         here = np.flatnonzero(fold == k)
         for some in np.array_split(here, len(here) // _BLOCK + 1):
             for odds, columns in zip(found, (stored, *moved), strict=True):
@@ -165,12 +170,21 @@ def _quadratic(columns: Float[np.ndarray, "n c"]) -> Float[np.ndarray, "n f"]:
 
 
 def _logistic(
-    negative: Float[np.ndarray, "n f"], positive: Float[np.ndarray, "m f"]
+    negative: Float[np.ndarray, "n f"],
+    positive: Float[np.ndarray, "m f"],
+    weight: Float[np.ndarray, " n"],
 ) -> Float[np.ndarray, " f"]:
-    """Coefficients of a logistic regression with a ridge, both classes of equal weight."""
+    """Coefficients of a logistic regression with a ridge, both classes of equal weight.
+
+    Args:
+      negative: features of one class.
+      positive: features of the other class.
+      weight: of the first class.
+    """
     features = np.concatenate([negative, positive])
     target = np.repeat([0.0, 1.0], [len(negative), len(positive)])
-    weight = np.repeat([1.0, len(negative) / len(positive)], [len(negative), len(positive)])
+    of_positive = np.full(len(positive), len(negative) / len(positive))
+    weight = np.concatenate([weight / weight.mean(), of_positive])
     ridge = max(1.0, _RIDGE_PAIRS / len(negative))
     coefficients = np.zeros(features.shape[1])
     for _ in range(_STEPS):

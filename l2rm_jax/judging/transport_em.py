@@ -31,7 +31,7 @@ from jaxtyping import Bool, Float, Float32, Int, UInt64
 from l2rm_jax.data.content_hashes import hash_keys
 from l2rm_jax.judging.log_odds import TEMPERATURE
 from l2rm_jax.judging.rate import share_of_random
-from l2rm_jax.judging.sibling_swaps import LogRatio, swap_rates
+from l2rm_jax.judging.sibling_swaps import log_ratio, swap_rates
 from l2rm_jax.linear.cca import COMPONENTS, Cca
 from l2rm_jax.linear.rows import Rows, unit_rows
 from l2rm_jax.linear.whitened import Whitened, whitened
@@ -233,8 +233,7 @@ class _Block(NamedTuple):
         counts = np.bincount(self.position, minlength=images)
         if captions > _SIBLINGS * images:
             own, null = self.compared(information)
-            ratio = LogRatio.of(own, null, rate).at(own)
-            if not swap_rates(ratio, self.position).is_apart(_ALONE):
+            if not swap_rates(log_ratio(own, null, rate), self.position).is_apart(_ALONE):
                 sums = np.add.reduceat(information, np.cumsum(counts) - counts, axis=1)
                 information += sums[:, self.position]
                 information /= 2
