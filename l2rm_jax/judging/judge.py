@@ -31,7 +31,7 @@ from l2rm_jax.judging.fold_samples import FoldPairs, fold_pairs
 from l2rm_jax.judging.folds import Folds, assign_folds, check_folds
 from l2rm_jax.judging.groups import Groups, Repeated, find_groups
 from l2rm_jax.judging.judgement import PLACEHOLDER, SHIFTED, Judgement, Provenance
-from l2rm_jax.judging.linear import fold_models
+from l2rm_jax.judging.linear import FoldModels, fold_models
 from l2rm_jax.judging.placeholders import Placeholder, find_placeholders
 from l2rm_jax.judging.posterior import Posterior, find_posterior
 from l2rm_jax.judging.proposals import LIKE as PROPOSALS
@@ -169,19 +169,19 @@ def _judge(
     check_folds(of)
     drawn = fold_pairs(of, keys, seed)
     say(1)
-    models, weights = stages(
+    fitted = stages(
         "models",
-        ([_CCA] * of.count, 0),
+        FoldModels([_CCA] * of.count, 0),
         lambda: fold_models(pairs.images, pairs.captions, of, drawn, groups.key),
     )
-    models = [Cca(*map(np.asarray, model)) for model in models]
+    models = [Cca(*map(np.asarray, model)) for model in fitted.models]
     scorer = detector(FoldTask(pairs, of, drawn, models, rows, images))
     say(2)
     evidence = _evidence(scorer, pairs, of, drawn, seed, stages, executor)
     say(3)
     with threadpool_limits(1, "blas"):  # more threads would only wait on these narrow matrices
         found = find_posterior(
-            evidence, of, keys.of_pairs(pairs.image_of), np.asarray(weights), seed
+            evidence, of, keys.of_pairs(pairs.image_of), np.asarray(fitted.weights), seed
         )
     suspicious = found.posterior > SUSPICIOUS
     if top:

@@ -1,23 +1,24 @@
-"""Fit the linear models: each fold is judged by a CCA that was fitted without it.
+"""Fit the linear models: each fold is judged by a model that was fitted without it.
 
-After a single fit, the model that judges a fold has learned from mismatched pairs of the other
-folds. So there is a nested round *within* the other folds: models fitted without two folds judge
-the pairs of one of the two on behalf of the other. Their posterior weights the pairs for the model
-that is fitted to all folds but its own, which it then judges. Neither the model of a fold nor its
-weights or settings depend on how the captions of that fold are stored.
+A nested round *within* the other folds says which of their pairs are probably matched: models
+fitted without two folds judge the pairs of one of the two on behalf of the other. These weights are
+the start of a fit to a transport plan of the other folds (`transport_em`), whose model judges the
+fold. Neither the model of a fold nor its weights or settings depend on how the captions of that
+fold are stored.
 
-Fits do not improve beyond some number of pairs, so they use a sample, and the ridge is selected on
-a smaller one.
+Fits do not improve beyond some number of pairs, so they use samples: one for the nested round, a
+smaller one to select its ridge, and one for the plan.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import combinations
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Float32, Int
+from jaxtyping import Float, Float32, Int, UInt64
 from threadpoolctl import threadpool_limits
 
 from l2rm_jax.auroc import binned_auroc
@@ -26,39 +27,58 @@ from l2rm_jax.judging.fold_samples import FoldPairs, first_pairs
 from l2rm_jax.judging.folds import Folds
 from l2rm_jax.judging.log_odds import Model, ProductSimilarity, compare_fold
 from l2rm_jax.judging.sibling_swaps import matched_posterior
-from l2rm_jax.judging.transport_em import fit_by_transport, stored_pairs
+from l2rm_jax.judging.transport_em import StoredPairs, fit_by_transport, stored_pairs
 from l2rm_jax.linear import cca
 from l2rm_jax.linear.cca import Cca, Ridge
 from l2rm_jax.linear.rows import BLOCK, Rows, padded_blocks
 from l2rm_jax.linear.span import ridge_in, span, whole
 
 RIDGES = (Ridge(1, 1), Ridge(3, 1), Ridge(10, 3))  # for the models fitted without two folds
-WEIGHTED_RIDGE = Ridge(1, 1)
-POWERS = (1.0, 1.5)  # of the correlations; the second if most pairs are mismatched
+_WEIGHTED_RIDGE = Ridge(1, 1)
+_POWER = 1.0  # of the correlations
 _SMALLEST_WEIGHT = 1e-6
 _FITTED = 200_000  # most pairs to fit a model to, unless the next line allows more
 _FITTED_A_DIMENSION = 200  # most pairs per dimension
 _OF_RIDGE = 2500  # pairs of a fold on which ridges are compared
+_OF_PLAN = 30_000  # most pairs whose plan a model is fitted to
+
+
+class FoldModels(NamedTuple):
+    """The models that judge the folds.
+
+    Attributes:
+      models: one per fold, fitted to the other folds.
+      weights: [folds, pairs] probability that each pair is matched, by models that have not seen
+        both folds; 0 for the pairs of this fold, and for those outside of the sample.
+    """
+
+    models: list[Cca]
+    weights: Float32[np.ndarray, "folds pairs"]
 
 
 def fold_models(
-    images: Rows, captions: Rows, folds: Folds, drawn: Mapping[int, FoldPairs], image_key
-) -> list[Cca]:
-    """Fit one weighted CCA per fold, to the other folds.
+    images: Rows,
+    captions: Rows,
+    folds: Folds,
+    drawn: Mapping[int, FoldPairs],
+    group_key: UInt64[np.ndarray, " images"],
+) -> FoldModels:
+    """Fit one model per fold, to the transport plan of the other folds.
 
     Args:
       images: [images, di] vectors.
       captions: [pairs, dc] vectors.
       folds: fold of each image.
       drawn: the pairs and known mismatches of each fold.
+      group_key: hash of the group of each image.
     """
     drawn = fitted_pairs(drawn, images, captions)
     of_images, of_captions = span(images), span(captions)
     images, captions = of_images.rows, of_captions.rows
-    ridges = [ridge_in(ridge, of_images, of_captions) for ridge in (*RIDGES, WEIGHTED_RIDGE)]
+    ridges = [ridge_in(ridge, of_images, of_captions) for ridge in RIDGES]
     rows = np.sort(np.concatenate([here.pairs for here in drawn.values()]))
     pair_fold, numbers = folds.of_pair, range(folds.count)
-    lacking = _models_without_two(images, captions, folds, drawn, ridges[:-1])
+    lacking = _models_without_two(images, captions, folds, drawn, ridges)
     compared = {fold: first_pairs(here, _OF_RIDGE) for fold, here in drawn.items()}
     weights = np.zeros((len(numbers), len(pair_fold)), np.float32)
     with progress_bar(len(rows) * (len(numbers) - 1), "judging: which pairs to learn from") as bar:
@@ -74,23 +94,29 @@ def fold_models(
             inner = rows[pair_fold[rows] != outer]
             posterior = matched_posterior(information[inner], wrong[inner], folds.image_of[inner])
             weights[outer, inner] = np.maximum(posterior, _SMALLEST_WEIGHT)
+    few = {fold: first_pairs(here, _OF_PLAN // (len(drawn) - 1)) for fold, here in drawn.items()}
     models = []
-    for outer in numbers:
-      with threadpool_limits(1, "blas"):
-        others = [here for fold, here in drawn.items() if fold != outer]
-        pairs, order = stored_pairs(*_joined(others), image_key)
-        model = fit_by_transport(images, captions, pairs, weights[outer, pairs.captions]).model
-        models.append(whole(model, of_images, of_captions))
-    return models, weights
+    with (
+        progress_bar(len(numbers), "judging: models of the folds") as bar,
+        threadpool_limits(1, "blas"),  # more threads would mostly wait
+    ):
+        for outer in numbers:
+            pairs = join_pairs([here for fold, here in few.items() if fold != outer], group_key)
+            model = fit_by_transport(images, captions, pairs, weights[outer, pairs.captions]).model
+            models.append(whole(model, of_images, of_captions))
+            bar.update(1)
+    return FoldModels(models, weights)
 
 
-def _joined(drawn):
-    """Join the pairs of folds: rows of images and captions, and the place of each pair's image."""
-    counts = np.cumsum([0] + [len(here.images) for here in drawn])
-    return (
-        np.concatenate([here.images for here in drawn]),
-        np.concatenate([here.pairs for here in drawn]),
-        np.concatenate([here.position + start for here, start in zip(drawn, counts)]),
+def join_pairs(parts: Sequence[FoldPairs], group_key: UInt64[np.ndarray, " images"]) -> StoredPairs:
+    """Join the pairs of some folds for `fit_by_transport`."""
+    counts = [len(here.images) for here in parts]
+    starts = np.cumsum(counts) - counts
+    return stored_pairs(
+        np.concatenate([here.images for here in parts]),
+        np.concatenate([here.pairs for here in parts]),
+        np.concatenate([here.position + start for here, start in zip(parts, starts, strict=True)]),
+        group_key,
     )
 
 
@@ -156,7 +182,7 @@ def _models_without_two(
     for two in combinations(parts, 2):
         others = sum(part for fold, part in parts.items() if fold not in two)
         models[frozenset(two)] = [
-            cca.fit(others, images.shape[1], ridge, power=POWERS[0]) for ridge in ridges
+            cca.fit(others, images.shape[1], ridge, power=_POWER) for ridge in ridges
         ]
     return models
 
@@ -181,7 +207,7 @@ def fit_weighted(
     captions: Rows,
     image_of: Int[np.ndarray, " pairs"],
     weights: Float[np.ndarray, " pairs"],
-    ridge: Ridge = WEIGHTED_RIDGE,
+    ridge: Ridge = _WEIGHTED_RIDGE,
 ) -> Cca:
     """Fit one CCA to all pairs, weighted by their probability of being matched."""
     weights = np.maximum(weights, _SMALLEST_WEIGHT)[None]

@@ -105,7 +105,7 @@ def find_posterior(
         (density_ratio(*level), share_of_random(*level)) for level in (found.sets, found.captions)
     ]
     ratio = log_ratio(stored.information, wrong.information, rate.estimate)
-    if not swap_rates(ratio, position).has_sets:
+    if len(images) < len(position) and not swap_rates(ratio, position).has_sets:
         levels[0] = levels[0][0], 0.0
     has_second_space = stored.neighbours.agreement.shape[-1] > 1
     has_siblings = len(position) >= _SIBLINGS * len(images)

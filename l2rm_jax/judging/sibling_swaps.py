@@ -136,7 +136,10 @@ def _fit(log_ratio: np.ndarray, position: np.ndarray, q: float) -> tuple[float, 
         swapped = 1 - np.exp(kept - total)
         matched = 1 - swapped[position]
         before = q, c
-        q, c = swapped.mean(), (matched * np.exp(np.log(c) - pair)).sum() / max(matched.sum(), _TINY)
+        q, c = (
+            swapped.mean(),
+            (matched * np.exp(np.log(c) - pair)).sum() / max(matched.sum(), _TINY),
+        )
         if max(abs(q - before[0]), abs(c - before[1])) < _TOLERANCE:
             break
     return float(q), float(c), float(total.sum())

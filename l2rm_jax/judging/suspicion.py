@@ -74,7 +74,7 @@ def suspicion_scores(
       pair_fold: [pairs] fold of each pair; at least two folds.
       pair_key: [pairs] content hashes, by which at most 50,000 pairs are chosen for each
         regression, whatever the order of the data.
-      weights: weight of each pair in the regression that scores each fold; 0 for pairs of that fold.
+      weights: of each pair in the regression that scores each fold; 0 for the pairs of that fold.
     """
     information, moved = evidence.stored.information, evidence.wrong.scores.information
     position, counts = np.unique(image_of, return_inverse=True, return_counts=True)[1:]

@@ -26,7 +26,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Float32, Int, UInt64
+import scipy.sparse
+from jaxtyping import Float, Float32, Int, UInt64
 
 from l2rm_jax.data.content_hashes import hash_keys
 from l2rm_jax.judging.log_odds import TEMPERATURE
@@ -34,14 +35,15 @@ from l2rm_jax.judging.rate import share_of_random
 from l2rm_jax.judging.sibling_swaps import log_ratio, swap_rates
 from l2rm_jax.linear.cca import COMPONENTS, Cca
 from l2rm_jax.linear.rows import Rows, unit_rows
-from l2rm_jax.linear.whitened import Whitened, whitened
+from l2rm_jax.linear.whitened import whitened
 from l2rm_jax.ot.fixed_kernel import fixed_plan
 
 _FOLDS = 4  # inner folds; with two, the plan confirms itself
 _COMPONENTS = 256  # principal components of either side
 _POWER = 0.7  # of the correlations, relative to the largest
 _ITERATIONS = 4
-_CHANGE = 0.01  # sum of absolute changes of the plan at which to stop
+_CHANGE = 0.01  # sum of absolute changes of the plan, as a share of its mass, at which to stop
+_SMALLEST = 0.01  # share of a caption that is kept in the plan
 _IMAGES = 2000  # images of a block, about
 _NULL = 50_000  # random pairs that stored pairs are compared with
 _LEAST, _MOST = 0.02, 0.95  # of the share of moved captions
@@ -53,7 +55,7 @@ _RIDGES = 3.0, 1.0  # up to this number of pairs, and for more
 _FEW = 2500
 
 
-class Stored(NamedTuple):
+class StoredPairs(NamedTuple):
     """Pairs to fit, sorted by block, inner fold and image, in an order given by their contents.
 
     Attributes:
@@ -75,15 +77,15 @@ def stored_pairs(
     images: Int[np.ndarray, " n"],
     captions: Int[np.ndarray, " m"],
     position: Int[np.ndarray, " m"],
-    key: UInt64[np.ndarray, " n"],
-) -> tuple[Stored, Int[np.ndarray, " m"]]:
-    """Assign images to blocks and inner folds by hash; return the places of the sorted captions.
+    key: UInt64[np.ndarray, " all"],
+) -> StoredPairs:
+    """Assign images to blocks and inner folds by hash, and sort the pairs by them.
 
     Args:
       images: rows of the images, in an order that depends only on their contents.
       captions: rows of the captions, likewise.
       position: place in `images` of the image that each caption is stored with.
-      key: hash of each image, equal for images that may not be divided.
+      key: hash of each image of the data, equal for images that may not be divided by a fold.
     """
     count = -(-len(images) // _IMAGES)
     key = key[images]
@@ -100,8 +102,9 @@ def stored_pairs(
     ends = np.searchsorted(cell, np.arange(count * _FOLDS + 1))
     of_captions = np.searchsorted(position, ends)
     starts = np.arange(count)[:, None] * _FOLDS + np.arange(_FOLDS + 1)
-    stored = Stored(images[order], captions[by_image], position, ends[starts], of_captions[starts])
-    return stored, by_image
+    return StoredPairs(
+        images[order], captions[by_image], position, ends[starts], of_captions[starts]
+    )
 
 
 class Fitted(NamedTuple):
@@ -109,17 +112,17 @@ class Fitted(NamedTuple):
 
     Attributes:
       model: the linear model.
-      plans: [images, captions] plan of each block; the sum of all is at most 1.
+      plan: [n, m] share of each caption that goes to each image, where it is at least a hundredth.
       rate: share of the captions that have moved, by the first models.
     """
 
     model: Cca
-    plans: Sequence[Float32[np.ndarray, "i c"]]
+    plan: scipy.sparse.coo_array
     rate: float
 
 
 def fit_by_transport(
-    images: Rows, captions: Rows, stored: Stored, weights: Float[np.ndarray, " m"]
+    images: Rows, captions: Rows, stored: StoredPairs, weights: Float[np.ndarray, " m"]
 ) -> Fitted:
     """Fit a model to the transport plan of images and captions.
 
@@ -134,28 +137,23 @@ def fit_by_transport(
     y = whitened(captions, stored.captions, _COMPONENTS, ridge)
     weights = (weights / weights.sum()).astype(np.float32)
     moments = _stored_moments(z.rows, y.rows, stored, weights)
-    plans, rates = None, None
+    blocks = [_Block.of(stored, number) for number in range(len(stored.image_ends))]
+    plan, rates = None, [None] * len(blocks)
     for _ in range(_ITERATIONS):
-        models = _models_without(moments)
-        before, plans, moments = plans, [], np.zeros_like(moments)
-        seen = rates
-        rates = []
-        for number in range(len(stored.image_ends)):
-            block = _Block.of(stored, number)
+        models, before = _models_without(moments), plan
+        moments, parts = np.zeros_like(moments), []
+        for number, block in enumerate(blocks):
             information = block.information(z.rows, y.rows, models)
-            rate = block.moved(information) if seen is None else seen[number]
-            rates.append(rate)
-            plan = block.plan(information, rate, len(stored.image_ends))
-            plan *= len(plan[0]) / len(stored.captions)
-            block.add_moments(moments, z.rows, y.rows, plan)
-            plans.append(plan)
-        if before is not None:
-            change = sum(float(np.abs(a - b).sum()) for a, b in zip(before, plans, strict=True))
-            if change < _CHANGE:
-                break
+            rates[number] = rates[number] or block.moved(information)
+            shares = block.plan(information, rates[number], len(blocks))
+            block.add_moments(moments, z.rows, y.rows, shares / len(stored.captions))
+            parts.append(block.largest(shares))
+        plan = _joined(parts, stored)
+        if before is not None and abs(plan - before).sum() < _CHANGE * len(stored.captions):
+            break
     left, right, correlations = _singular(moments.sum(axis=(0, 1)))
     model = Cca(z.mean, z.matrix @ left, y.mean, y.matrix @ right, correlations)
-    return Fitted(model, plans, float(np.mean(rates)))
+    return Fitted(model, plan.tocoo(), float(np.mean(rates)))
 
 
 class _Block(NamedTuple):
@@ -172,7 +170,7 @@ class _Block(NamedTuple):
     position: Int[np.ndarray, " c"]
 
     @classmethod
-    def of(cls, stored: Stored, number: int) -> "_Block":
+    def of(cls, stored: StoredPairs, number: int) -> "_Block":
         images, captions = stored.image_ends[number], stored.caption_ends[number]
         position = stored.position[captions[0] : captions[-1]] - images[0]
         return cls(images, captions, position)
@@ -219,10 +217,8 @@ class _Block(NamedTuple):
         own, null = self.compared(information)
         return float(np.clip(share_of_random(-own, -null), _LEAST, _MOST))
 
-    def plan(
-        self, information: np.ndarray, rate: float, blocks: int
-    ) -> Float32[np.ndarray, "i c"]:
-        """Transport the captions to the images; overwrites the information.
+    def plan(self, information: np.ndarray, rate: float, blocks: int) -> Float32[np.ndarray, "i c"]:
+        """Return the share of each caption that goes to each image; overwrites the information.
 
         Args:
           information: of images and captions.
@@ -245,7 +241,12 @@ class _Block(NamedTuple):
         b = np.pad(np.full(captions, 1 / captions, np.float32), fill[1])
         mass = 1 - rate * (1 - 1 / blocks)
         plan = fixed_plan(np.pad(information, fill), mass, a, b, _STEPS)
-        return np.array(plan)[:images, :captions]
+        return captions * np.asarray(plan)[:images, :captions]
+
+    def largest(self, shares: Float32[np.ndarray, "i c"]) -> tuple[np.ndarray, ...]:
+        """Return the shares to keep, with the places of their images and captions in the fit."""
+        i, c = np.nonzero(shares >= _SMALLEST)
+        return shares[i, c], i + self.images[0], c + self.captions[0]
 
     def add_moments(
         self, moments: np.ndarray, z: np.ndarray, y: np.ndarray, plan: np.ndarray
@@ -255,8 +256,15 @@ class _Block(NamedTuple):
             moments[key] += z[images].T @ (plan[self.within(images, captions)] @ y[captions])
 
 
+def _joined(parts: Sequence[tuple[np.ndarray, ...]], stored: StoredPairs) -> scipy.sparse.csr_array:
+    """Join the shares of all blocks."""
+    shares, images, captions = map(np.concatenate, zip(*parts, strict=True))
+    size = len(stored.images), len(stored.captions)
+    return scipy.sparse.coo_array((shares, (images, captions)), shape=size).tocsr()
+
+
 def _stored_moments(
-    z: np.ndarray, y: np.ndarray, stored: Stored, weights: np.ndarray
+    z: np.ndarray, y: np.ndarray, stored: StoredPairs, weights: np.ndarray
 ) -> Float[np.ndarray, "f f p q"]:
     moments = np.zeros((_FOLDS, _FOLDS, z.shape[1], y.shape[1]))
     for ends in stored.caption_ends:

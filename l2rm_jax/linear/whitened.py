@@ -8,14 +8,14 @@ from jaxtyping import Float32, Int
 from l2rm_jax.linear.directions import symmetric_directions
 from l2rm_jax.linear.rows import BLOCK, Rows
 
-_SMALLEST = 1e-6  # variance of a component, relative to the largest, below which it is dropped
+_SMALLEST = 1e-6  # variance of a component, relative to the largest, below which it is 0
 
 
 class Whitened(NamedTuple):
     """Coordinates of some vectors, and the map that gives them.
 
     Attributes:
-      rows: [n, k] coordinates, uncorrelated, with variances below 1.
+      rows: [n, k] coordinates, uncorrelated, with variances below 1; 0 beyond the rank.
       mean: [d] mean of the vectors.
       matrix: [d, k] maps vectors minus their mean to coordinates.
     """
@@ -46,8 +46,8 @@ def whitened(vectors: Rows, rows: Int[np.ndarray, " n"], count: int, ridge: floa
     directions = symmetric_directions(covariance, count)
     variance = np.einsum("dk,dk->k", directions, covariance @ directions)
     is_kept = variance > _SMALLEST * max(variance[0], np.finfo(np.float32).tiny)
-    directions, variance = directions[:, is_kept], variance[is_kept]
-    deviation = np.sqrt(variance + ridge * (variance.mean() if len(variance) else 0))
-    matrix, mean = (directions / deviation).astype(np.float32), mean.astype(np.float32)
+    average = variance[is_kept].mean() if is_kept.any() else 1.0
+    scale = np.where(is_kept, 1 / np.sqrt(np.maximum(variance, 0) + ridge * average), 0)
+    matrix, mean = (directions * scale).astype(np.float32), mean.astype(np.float32)
     parts = [(np.asarray(vectors[block], np.float32) - mean) @ matrix for block in blocks]
     return Whitened(np.concatenate(parts), mean, matrix)

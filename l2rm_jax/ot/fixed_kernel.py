@@ -56,4 +56,4 @@ def fixed_plan(
     state = step(state, searches_f_dummy=True)
     state = lax.fori_loop(1, iterations, lambda _, state: step(state), state)
     kernel = kernel.reshape(-1, len(b))[: len(a)]
-    return mass * state.u[:, None] * kernel * state.v_out
+    return mass * state.u[:, None] * kernel * state.v_out[None]

@@ -162,17 +162,17 @@ def judge_data(
         write_judgement(path, made)
     wait_for_file(path)
     judgement = read_judgement(path)
-    own = of_training_pairs(judgement, data.train, path)
+    posterior = of_training_pairs(judgement, data.train, path)
     if not config.judgement.path:
         _check_made(judgement, config, path)
     summary = Summary(
         rate_sentence(judgement),
-        _report(judgement, data.train, own.posterior),
+        _report(judgement, data.train, posterior),
         _warnings(judgement),
     )
-    train = dataclasses.replace(data.train, posterior=own.posterior)
+    train = dataclasses.replace(data.train, posterior=posterior)
     if config.train.draw == REMATCHED:
-        rematched = _rematched(path, train, judgement, own)
+        rematched = _rematched(path, train, judgement, posterior)
         train = dataclasses.replace(train, rematched=rematched)
     return _filtered(config.data, dataclasses.replace(data, train=train)), summary
 
@@ -205,19 +205,9 @@ def _read_given(path: str | Path, is_decided: bool = True) -> tuple[Judgement, P
     return read_judgement(file, is_decided), file
 
 
-class Posteriors(NamedTuple):
-    """Posteriors of the training pairs of a run.
-
-    Attributes:
-      posterior: [pairs] probability that the pair is mismatched.
-      posterior_set: [pairs] probability that all captions of its image are mismatched together.
-    """
-
-    posterior: Float[np.ndarray, " pairs"]
-    posterior_set: Float[np.ndarray, " pairs"]
-
-
-def of_training_pairs(judgement: Judgement, train: TrainPairs, path: str | Path) -> Posteriors:
+def of_training_pairs(
+    judgement: Judgement, train: TrainPairs, path: str | Path
+) -> Float[np.ndarray, " pairs"]:
     """Return the posteriors of a run's training pairs.
 
     Args:
@@ -234,7 +224,7 @@ def of_training_pairs(judgement: Judgement, train: TrainPairs, path: str | Path)
         rows = drawn.rows
     else:
         check_same_pairs(judgement, train.pairs, path)
-    return Posteriors(judgement.posterior[rows], judgement.posterior_set[rows])
+    return judgement.posterior[rows]
 
 
 def _judge(config: ConfigDict, data: Data, open_detector: OpenDetector, epoch: int) -> Judgement:
@@ -266,13 +256,15 @@ def _check_made(judgement: Judgement, config: ConfigDict, path: Path) -> None:
             )
 
 
-def _rematched(path: Path, train: TrainPairs, judgement: Judgement, own: Posteriors) -> Rematched:
+def _rematched(
+    path: Path, train: TrainPairs, judgement: Judgement, posterior: np.ndarray
+) -> Rematched:
     """The rematched pairs that are kept with a judgement; computed and added if they are not."""
     names = [f"{REMATCHED}_{field}" for field in Rematched._fields]
     with open_arrays(path, *_KEPT) as file:
         if set(names) <= set(file):
             return Rematched(*(file[name] for name in names))
-    rematched = rematch(train.to_judge, own.posterior, own.posterior_set)
+    rematched = rematch(train.to_judge, posterior)
     if is_primary():
         write_judgement(path, judgement, **dict(zip(names, rematched, strict=True)))
     return rematched
