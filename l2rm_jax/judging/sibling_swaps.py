@@ -66,7 +66,7 @@ def log_ratio(
 ) -> Float[np.ndarray, " pairs"]:
     """Estimate the log density ratio of matched to mismatched at the information of each pair.
 
-    It is linear between few cells, as sums over siblings would add up what it overfits.
+    It is linear between few cells, because sums over siblings add up an overfit.
 
     Args:
       information: of the pairs, in nats.
@@ -89,7 +89,7 @@ class SwapRates(NamedTuple):
     Attributes:
       together: q, share of the images whose captions were swapped as a set.
       alone: c, share of the other captions that were swapped alone.
-      gain: log-likelihood of the model minus that of the best one without swapped sets, in nats.
+      gain: log-likelihood, minus the highest without swapped sets, in nats.
     """
 
     together: float

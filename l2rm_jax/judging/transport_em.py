@@ -41,7 +41,7 @@ from l2rm_jax.ot.fixed_kernel import fixed_plan
 _FOLDS = 4  # inner folds; with two, the plan confirms itself
 _COMPONENTS = 256  # principal components of either side
 _POWER = 0.7  # of the correlations, relative to the largest
-_ITERATIONS = 4
+ITERATIONS = 4  # at most
 _CHANGE = 0.01  # sum of absolute changes of the plan, as a share of its mass, at which to stop
 _SMALLEST = 0.01  # share of a caption that is kept in the plan
 _IMAGES = 2000  # images of a block, about
@@ -137,23 +137,38 @@ def fit_by_transport(
     y = whitened(captions, stored.captions, _COMPONENTS, ridge)
     weights = (weights / weights.sum()).astype(np.float32)
     moments = _stored_moments(z.rows, y.rows, stored, weights)
-    blocks = [_Block.of(stored, number) for number in range(len(stored.image_ends))]
-    plan, rates = None, [None] * len(blocks)
-    for _ in range(_ITERATIONS):
-        models, before = _models_without(moments), plan
-        moments, parts = np.zeros_like(moments), []
-        for number, block in enumerate(blocks):
-            information = block.information(z.rows, y.rows, models)
-            rates[number] = rates[number] or block.moved(information)
-            shares = block.plan(information, rates[number], len(blocks))
-            block.add_moments(moments, z.rows, y.rows, shares / len(stored.captions))
-            parts.append(block.largest(shares))
-        plan = _joined(parts, stored)
-        if before is not None and abs(plan - before).sum() < _CHANGE * len(stored.captions):
+    rates, plan = None, _joined([], stored)
+    for _ in range(ITERATIONS):
+        before = plan
+        plan, moments, rates = _step(z.rows, y.rows, stored, moments, rates)
+        if abs(plan - before).sum() < _CHANGE * len(stored.captions):
             break
     left, right, correlations = _singular(moments.sum(axis=(0, 1)))
     model = Cca(z.mean, z.matrix @ left, y.mean, y.matrix @ right, correlations)
-    return Fitted(model, plan.tocoo(), float(np.mean(rates)))
+    return Fitted(model, plan.tocoo(), float(np.mean(rates)) if rates else np.nan)
+
+
+def _step(
+    z: Float32[np.ndarray, "n p"],
+    y: Float32[np.ndarray, "m q"],
+    stored: StoredPairs,
+    moments: Float[np.ndarray, "f f p q"],
+    rates: Sequence[float] | None,
+) -> tuple[scipy.sparse.csr_array, Float[np.ndarray, "f f p q"], Sequence[float]]:
+    """Return the plan by the models of the moments, its moments, and the rate of each block.
+
+    The rates are estimated in the first step only: later models would confirm their own plan.
+    """
+    models, count = _models_without(moments), len(stored.image_ends)
+    moments, parts, estimated = np.zeros_like(moments), [], []
+    for number in range(count):
+        block = _Block.of(stored, number)
+        information = block.information(z, y, models)
+        estimated.append(rates[number] if rates else block.moved(information))
+        shares = block.plan(information, estimated[-1], count)
+        block.add_moments(moments, z, y, shares / len(stored.captions))
+        parts.append(block.largest(shares))
+    return _joined(parts, stored), moments, estimated
 
 
 class _Block(NamedTuple):
@@ -258,7 +273,8 @@ class _Block(NamedTuple):
 
 def _joined(parts: Sequence[tuple[np.ndarray, ...]], stored: StoredPairs) -> scipy.sparse.csr_array:
     """Join the shares of all blocks."""
-    shares, images, captions = map(np.concatenate, zip(*parts, strict=True))
+    nothing = np.zeros(0, np.float32), np.zeros(0, int), np.zeros(0, int)
+    shares, images, captions = map(np.concatenate, zip(nothing, *parts, strict=True))
     size = len(stored.images), len(stored.captions)
     return scipy.sparse.coo_array((shares, (images, captions)), shape=size).tocsr()
 
