@@ -28,7 +28,7 @@ PAGES = [path for path in ROOT.glob("*.md") if path.name != "CHANGELOG.md"]
 PAGES += [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.md"))]
 # Pages with commands of many scripts or large suites.
 LONG = ("experiments/README.md", "experiments/RESULTS.md", "experiments/results/README.md")
-LONG += ("l2rm_jax/ot/MEASURED.md",)
+LONG += ("l2rm_jax/ot/MEASURED.md", "configs/PAPERS.md")
 COMMAND_PAGES = [
     pytest.param(ROOT / name, id=name, marks=pytest.mark.slow if name in LONG else ())
     for name in (str(page.relative_to(ROOT)) for page in PAGES)
@@ -182,6 +182,21 @@ def test_the_page_on_audits_from_python_runs(tmp_path, monkeypatch):
         exec(code, names)
     assert names["audit"].by("source")[0].value == "shop_b"
     assert str(names["again"].rate) == str(names["audit"].rate)
+
+
+def test_functions_that_a_page_names_exist():
+    """`file.py:name` or `file.py:Class.method`, with the file relative to the page."""
+    named, missing = 0, []
+    for page in PAGES:
+        for name, path in re.findall(r"`(?![A-Z]+/)([\w/.]+\.py):([A-Za-z_.]+)`", page.read_text()):
+            body, named = ast.parse((page.parent / name).read_text()).body, named + 1
+            for part in path.split("."):
+                found = [node for node in body if getattr(node, "name", None) == part]
+                if not found:
+                    missing.append(f"{page}: {name}: {path}")
+                    break
+                body = found[0].body
+    assert missing == [] and named > 20
 
 
 def test_code_of_a_file_is_shown_as_it_is():
