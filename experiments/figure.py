@@ -11,11 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
-from experiments.script import add_settings, new_parser
+from experiments.script import add_settings, load_base, new_parser
 from l2rm_jax.data import scenes
 from l2rm_jax.data.scenes import Scene
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.run.config_file import check_workdir, load_config, with_changes
+from l2rm_jax.run.config_file import check_workdir, with_changes
 from l2rm_jax.train import OnEpoch, train
 
 # Okabe and Ito's palette for colour-blind readers, without yellow, which is too faint for lines.
@@ -62,7 +62,7 @@ def watched_parser(description: str | None) -> argparse.ArgumentParser:
 
 def config_of(flags: argparse.Namespace) -> ConfigDict:
     """Return the config that the flags of `watched_parser` ask for."""
-    return with_changes(load_config(flags.config), flags.set)
+    return with_changes(*load_base(flags.config, flags.set))
 
 
 def train_watched(config: ConfigDict, workdir: Path, on_epoch: OnEpoch) -> None:

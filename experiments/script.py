@@ -9,11 +9,14 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from l2rm_jax.cli.error_lines import error_lines, missing_package_error
 from l2rm_jax.data.files import replace_file
 from l2rm_jax.errors import L2RMError
+
+if TYPE_CHECKING:
+    from ml_collections import ConfigDict
 
 
 def new_parser(description: str | None) -> argparse.ArgumentParser:
@@ -29,11 +32,18 @@ def values_of(kind: Callable) -> Callable[[str], Sequence]:
 
 
 def add_settings(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Add the flags `--vary KEY=VALUE,VALUE` and `--set KEY=VALUE`, which may be repeated."""
+    """Add the flags `--vary KEY=VALUE,VALUE` and `--set KEY=VALUE`, which may be repeated.
+
+    With `set`, `--plugins=MODULE,MODULE` is short for `--set plugins=MODULE,MODULE`.
+    """
     forms = {"vary": "KEY=VALUE,VALUE", "set": "KEY=VALUE"}
     for name in names:
         parser.add_argument(
             f"--{name}", action=_Setting, default={}, metavar=forms[name], help="a config field"
+        )
+    if "set" in names:
+        parser.add_argument(
+            "--plugins", action=_Plugins, metavar="MODULES", help="plug-ins, with commas"
         )
 
 
@@ -47,6 +57,31 @@ class _Setting(argparse.Action):
         several = self.dest == "vary"
         value = [_value(word) for word in right.split(",")] if several else _value(right)
         setattr(namespace, self.dest, {**getattr(namespace, self.dest), key: value})
+
+
+class _Plugins(argparse.Action):
+    """Collect `--plugins=MODULE,MODULE` as the setting `plugins`."""
+
+    def __call__(self, parser, namespace, text, option_string=None):
+        namespace.set = {**namespace.set, "plugins": text}
+
+
+def plugin_names(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the modules that the setting `plugins` names: a tuple, or a text with commas."""
+    value = settings.get("plugins", ())
+    return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
+
+
+def load_base(name: str, settings: Mapping[str, Any]) -> tuple["ConfigDict", dict[str, Any]]:
+    """Return a config by its name, with the plug-ins of the settings, and the other settings.
+
+    Raises:
+      ConfigError: there is no such config, or a plug-in cannot be imported.
+    """
+    from l2rm_jax.run.config_file import load_config  # it imports JAX
+
+    others = {key: value for key, value in settings.items() if key != "plugins"}
+    return load_config(name, plugin_names(settings)), others
 
 
 def _value(text: str) -> Any:

@@ -22,7 +22,7 @@ from ml_collections import ConfigDict
 from l2rm_jax.cli import Command, Flag, Mode
 from l2rm_jax.cli.error_lines import error_lines, interrupted_line, missing_package_error
 from l2rm_jax.cli.help import answer, show
-from l2rm_jax.cli.mistakes import require_flags
+from l2rm_jax.cli.mistakes import refuse_beside, require_flags
 from l2rm_jax.cli.mode import CONFIG, DATA, FIELD, PRETRAINED, SHARED_PLACE, SOURCE
 from l2rm_jax.cli.source import IMPORT_FLAGS
 from l2rm_jax.cli.streams import escape_characters, exit_if_reader_left, show_log
@@ -39,6 +39,7 @@ from l2rm_jax.devices.programs import prepare_process
 from l2rm_jax.errors import ConfigError, L2RMError, StoppedError
 from l2rm_jax.importing.command import FILTER, IMPORT, WEIGHTS
 from l2rm_jax.interrupt import STATUS, begin_work, end_work, handle_ctrl_c, leave_ctrl_c
+from l2rm_jax.retriever.modes import CANDIDATES, EMBED, PROPOSER, SEARCH, ZERO_SHOT
 
 _log = logging.getLogger(__name__)
 _WORKDIR = Flag(
@@ -54,26 +55,6 @@ _CHECKPOINTS = Flag(
     "a published PyTorch checkpoint to test instead; repeat the flag to average several",
     many=True,
 )
-_ZERO_SHOT = Flag(
-    "zero_shot",
-    "",
-    "test the vectors of --data as they are, by their cosines, without a run",
-    kind=bool,
-)
-_PROPOSER = Flag(
-    "proposer",
-    "DIR",
-    "a run whose similarity is one product (vse); the runs of --workdir then score only the "
-    "candidates that it proposes",
-)
-_CANDIDATES = Flag(
-    "candidates",
-    "N",
-    "candidates per image and caption; requires --proposer; repeatable; 0 scores all pairs",
-    kind=int,
-    many=True,
-)
-_USED = Flag("workdir", "DIR", "the run to use; repeat the flag to average several", many=True)
 _HOSTS = (
     Flag(
         "coordinator",
@@ -121,10 +102,10 @@ def _evaluate(command: Command) -> None:
     workdirs, checkpoints = command["workdir"], command["checkpoint"]
     proposer, candidates = command["proposer"], command["candidates"]
     if command["zero_shot"]:
-        _refuse_beside(command, "zero_shot", "workdir", "checkpoint", "proposer", "candidates")
+        refuse_beside(command, "zero_shot", "workdir", "checkpoint", "proposer", "candidates")
         rows = evaluate_vectors(command.config)
     elif checkpoints:
-        _refuse_beside(command, "checkpoint", "workdir", "proposer", "candidates")
+        refuse_beside(command, "checkpoint", "workdir", "proposer", "candidates")
         rows = evaluate_checkpoints(_checkpoint_config(command), checkpoints)
     else:
         require_flags(command, "workdir")
@@ -135,32 +116,6 @@ def _evaluate(command: Command) -> None:
         rows = evaluate_runs(workdirs, command.changes, proposer, candidates)
     if is_primary():
         print(recall_table(rows, command.config.data.test_split))
-
-
-def _refuse_beside(command: Command, flag: str, *others: str) -> None:
-    """Raise `ConfigError` for a flag beside others that it excludes."""
-    for name in others:
-        if command[flag] and command[name]:
-            raise ConfigError(f"--{flag} cannot be combined with --{name}")
-
-
-def _search(command: Command) -> None:
-    from l2rm_jax.retriever.commands import search
-
-    if not command["zero_shot"]:
-        require_flags(command, "workdir")
-    require_flags(command, "gallery", "query")
-    _refuse_beside(command, "zero_shot", "workdir", "proposer")
-    if command["candidates"] is not None:
-        require_flags(command, "proposer")
-    names = ("workdir", "gallery", "query", "top_k", "proposer", "candidates", "html")
-    values = {name: command[name] for name in names if command[name] is not None}
-    hits = search(values.pop("workdir", None), values.pop("gallery"), values.pop("query"), **values)
-    print(hits.to_json() if command["json"] else hits)
-    if command["html"]:
-        _log.info("the page: %s", command["html"])
-    elif not command["json"]:
-        _log.info("look at them: add --html=page.html")
 
 
 def _audit(command: Command) -> None:
@@ -196,11 +151,18 @@ def _flags_of_pairs(command: Command) -> Iterator[str]:
             yield f"--{name}" if value is None else f"--{name}={value}"
 
 
-def _embed(command: Command) -> None:
-    from l2rm_jax.retriever.commands import embed
+def _new(command: Command) -> None:
+    from l2rm_jax.methods.new import write_method
 
-    require_flags(command, "workdir", "data", "out")
-    print(embed(command["workdir"], command["data"], command["out"]))
+    words = command["source"]
+    if len(words) != 2 or words[0] != "method":
+        raise ConfigError(
+            f"l2rm new: found {' '.join(words) or 'nothing'}, expected method NAME",
+            hint=command.mode.example,
+        )
+    method, test = write_method(words[1], Path())
+    print(f"{method}: the method, to change\n{test}: its test, for pytest")
+    print(f"train: l2rm --config.plugins={words[1]} --config.method={words[1]}")
 
 
 def _checkpoint_config(command: Command) -> ConfigDict:
@@ -262,44 +224,28 @@ MODES = (
         "test runs and their average",
         "l2rm evaluate --workdir=W --data=D:test",
         (
-            *(_RUNS, DATA, _PROPOSER, _CANDIDATES, _CHECKPOINTS, _ZERO_SHOT),
+            *(_RUNS, DATA, PROPOSER, CANDIDATES, _CHECKPOINTS, ZERO_SHOT),
             Flag("config", "NAME", "with --checkpoint or --zero_shot: a config"),
             FIELD._replace(meaning="a field of evaluation; with --checkpoint, any field"),
             *_HOSTS,
         ),
         _evaluate,
     ),
+    SEARCH,
+    EMBED,
     Mode(
-        "search",
-        "find images by captions",
-        'l2rm search --workdir=W --gallery=D:test --query="a red ball"',
+        "new",
+        "write a method to change",
+        "l2rm new method my_method",
         (
-            _USED,
-            Flag("gallery", "DIR[:SPLIT]", "the images to search", default="SPLIT test"),
-            _ZERO_SHOT._replace(meaning="search the vectors of --gallery as they are, with no run"),
-            Flag("query", "CAPTION", "a caption to search; repeat the flag for more", many=True),
-            Flag("top_k", "N", "number of images to find per query", kind=int, default="10"),
-            Flag("html", "FILE", "also write a page with the pictures, to open in a browser"),
-            Flag("json", "", "print JSON instead of a table", kind=bool),
-            _PROPOSER,
-            _CANDIDATES._replace(
-                meaning="number of candidates per query; requires --proposer",
-                many=False,
-                default="100",
+            Flag(
+                "source",
+                "WORD",
+                "method, then the name of yours; both follow the mode without --source=",
+                many=True,
             ),
         ),
-        _search,
-    ),
-    Mode(
-        "embed",
-        "write vectors for other tools",
-        "l2rm embed --workdir=W --data=D:test --out=E",
-        (
-            _USED,
-            Flag("data", "DIR[:SPLIT]", "the images and captions to encode", default="SPLIT test"),
-            Flag("out", "DIR", "the new directory of images.npy, captions.npy and their ids"),
-        ),
-        _embed,
+        _new,
     ),
 )
 

@@ -11,17 +11,16 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.console import EpochTable, progress_bar
 from l2rm_jax.data.train_pairs import Data
-from l2rm_jax.data.word_report import report_words
-from l2rm_jax.data.word_vectors import describe_unknown
 from l2rm_jax.devices.hosts import exit_on_host_failure, is_primary, is_single_host
 from l2rm_jax.devices.parallel import Replicas, in_float32
 from l2rm_jax.errors import CheckpointError, DivergedError, StoppedError
 from l2rm_jax.evaluation.recall import recall_table
 from l2rm_jax.run.config_file import check_workdir
 from l2rm_jax.run.data_hashes import keep_hashes
+from l2rm_jax.run.description import data_warnings, describe, expected_epoch
 from l2rm_jax.run.detector import open_detector
 from l2rm_jax.run.fold_runs import judged_epoch
-from l2rm_jax.run.health import chance_rsum, require_finite
+from l2rm_jax.run.health import require_finite
 from l2rm_jax.run.initialise import (
     begin_epoch,
     open_run,
@@ -165,37 +164,6 @@ def train(
     return results
 
 
-def describe(run: Run, replicas: Replicas) -> str:
-    """Describe a run: its data, method, head and mismatch, and its devices; several lines."""
-    config, train, dev = run.config, run.data.train, run.data.dev
-    chance, _ = chance_rsum(len(dev.images), dev.captions_per_image)
-    lines = [
-        f"{config.data.name}: {len(train.images):,} images, {len(train):,} captions; "
-        f"{config.method}, {config.model.head}; "
-        f"dev {len(dev.images):,} images (chance: {chance:.1f})",
-        *([train.drawn.sentence()] if train.drawn else []),
-        *run.data.mismatch.sentences(),
-    ]
-    if clipped := np.count_nonzero(train.lengths > config.data.max_words):
-        lines.append(f"{clipped:,} training captions are clipped at {config.data.max_words} words")
-    if run.data.word_vectors is not None:
-        lines.append(describe_unknown(run.data.word_vectors))
-    if run.method.networks > 1:
-        lines.append(f"{run.method.networks} networks, whose similarities are averaged")
-    if len(replicas) > 1:
-        lines.append(f"{len(replicas)} devices on {replicas.share.hosts} host(s)")
-    return "\n".join(lines)
-
-
-def data_warnings(data: Data, judged: Summary | None) -> dict[str, str]:
-    """Collect warnings about the training data before the first step."""
-    train = data.train
-    words = {}
-    if len(data.vocabulary):
-        words = report_words("train", train.captions, train.tokens, data.vocabulary).warnings
-    return {**words, **(judged.warnings if judged else {})}
-
-
 def _place(run: Run) -> str:
     """Describe the progress of a run: the epoch, from 1, and the number of its finished steps."""
     epoch, step = run.position["epoch"], run.position.get("step_in_epoch", 0)
@@ -324,6 +292,8 @@ def _train_epoch(
                 if done:  # a signal may end the wait: set the position that is saved then
                     fetch_metrics()
                     run.position |= {"step_in_epoch": done, **means.state}
+                if not done and (line := expected_epoch(run, batch, len(stream))):
+                    log.say(line)
                 with bar.paused("compiling"):
                     run.compile_step(batch, stop.wait)
                 if epoch < settings.warmup_epochs:

@@ -14,6 +14,7 @@ import pytest
 
 from experiments.pages import results_page
 from experiments.papers import sweep
+from experiments.script import load_base
 from l2rm_jax.audit.command import check_detector_of_audit
 from l2rm_jax.cli.help import answer
 from l2rm_jax.cli.parse import parse
@@ -27,7 +28,7 @@ PAGES = [path for path in ROOT.glob("*.md") if path.name != "CHANGELOG.md"]
 PAGES += [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.md"))]
 # Pages with commands of many scripts or large suites.
 LONG = ("experiments/README.md", "experiments/RESULTS.md", "experiments/results/README.md")
-LONG += ("l2rm_jax/ot/MEASURED.md",)
+LONG += ("l2rm_jax/ot/MEASURED.md", "configs/PAPERS.md")
 COMMAND_PAGES = [
     pytest.param(ROOT / name, id=name, marks=pytest.mark.slow if name in LONG else ())
     for name in (str(page.relative_to(ROOT)) for page in PAGES)
@@ -114,11 +115,14 @@ def check_command(words: list[str], patch: pytest.MonkeyPatch) -> None:
     """Raise an error if flags or config fields of a command are wrong.
 
     A config in a directory that is only a placeholder (PATH/mine.py) is left out. A small BERT
-    replaces pretrained weights whose directory is one (--pretrained=BERT_DIR).
+    replaces pretrained weights whose directory is one (--pretrained=BERT_DIR), the example of a
+    method the module that `l2rm new method focal` has written (--config.plugins=focal).
     """
     module, *arguments = (word for word in words if not re.match(r"--config=[A-Z]+/", word))
     small = f"--pretrained={ROOT / 'tests' / 'golden' / 'pretrained' / 'bert'}"
     arguments = [re.sub(r"--pretrained=[A-Z_]+$", small, word) for word in arguments]
+    example = "plugins=l2rm_jax.methods.example.focal"
+    arguments = [re.sub(r"plugins=focal$", example, word) for word in arguments]
     if not module.startswith("l2rm"):
         check_script(module, arguments, patch)
     elif answer(arguments, MODES) is None:
@@ -154,8 +158,10 @@ def check_script(module: str, arguments: list[str], patch: pytest.MonkeyPatch) -
     if options.get("suite"):
         script.asked(found)  # whose runs test_benchmark.py checks
         return
-    config = sweep.load_config(options["config"]) if options.get("config") else default()
-    for _, each in sweep.grid(config, options.get("vary", {}), options.get("set", {})):
+    config, settings = default(), options.get("set", {})
+    if options.get("config"):
+        config, settings = load_base(options["config"], settings)
+    for _, each in sweep.grid(config, options.get("vary", {}), settings):
         check_settings(each)
 
 
@@ -176,6 +182,21 @@ def test_the_page_on_audits_from_python_runs(tmp_path, monkeypatch):
         exec(code, names)
     assert names["audit"].by("source")[0].value == "shop_b"
     assert str(names["again"].rate) == str(names["audit"].rate)
+
+
+def test_functions_that_a_page_names_exist():
+    """`file.py:name` or `file.py:Class.method`, with the file relative to the page."""
+    named, missing = 0, []
+    for page in PAGES:
+        for name, path in re.findall(r"`(?![A-Z]+/)([\w/.]+\.py):([A-Za-z_.]+)`", page.read_text()):
+            body, named = ast.parse((page.parent / name).read_text()).body, named + 1
+            for part in path.split("."):
+                found = [node for node in body if getattr(node, "name", None) == part]
+                if not found:
+                    missing.append(f"{page}: {name}: {path}")
+                    break
+                body = found[0].body
+    assert missing == [] and named > 20
 
 
 def test_code_of_a_file_is_shown_as_it_is():

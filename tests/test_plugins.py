@@ -20,7 +20,7 @@ from l2rm_jax.run.config_file import load_config, read_config, write_config
 from tests import tiny
 
 ROOT = Path(__file__).resolve().parents[1]
-FOCAL, BILINEAR = "tests.plugins.focal", "tests.plugins.bilinear"
+FOCAL, BILINEAR = "l2rm_jax.methods.example.focal", "tests.plugins.bilinear"
 FIELDS = {
     "method": "focal",
     "model.head": "bilinear",

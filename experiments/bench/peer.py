@@ -21,10 +21,11 @@ import torch
 
 from experiments.bench import caption_loop, score, step
 from experiments.bench.measure import VOCABULARY, config_of, measure, report, spread
-from experiments.bench.step import bench_operations, mean_words, operations_of
+from experiments.bench.step import bench_operations, mean_words
 from experiments.script import start
 from l2rm_jax.devices.batch import Batch
 from l2rm_jax.devices.hosts import usable_cores
+from l2rm_jax.devices.operations import operations_of
 from l2rm_jax.devices.parallel import matmul_precision
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.models import make_model

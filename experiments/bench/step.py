@@ -9,12 +9,11 @@ TensorBoard or Perfetto.
 
 import argparse
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
 import jax
-import jax.extend.core
 import numpy as np
 from ml_collections import ConfigDict
 
@@ -31,6 +30,7 @@ from experiments.bench.measure import (
 from experiments.script import start
 from l2rm_jax.data.mismatch import SEMI_PAIRED
 from l2rm_jax.devices.batch import Batch
+from l2rm_jax.devices.operations import operations_of
 from l2rm_jax.devices.parallel import AXIS, Replicas, matmul_precision
 from l2rm_jax.devices.programs import Program
 from l2rm_jax.methods import METHODS, make_method
@@ -164,37 +164,6 @@ def step_inputs(
     start = partial(initial_state, method, pairs=size)
     state = jax.eval_shape(start, jax.random.key(0), pairs)
     return method, state, step_batches(method.streams, lambda: pairs)
-
-
-def operations_of(program: jax.extend.core.Jaxpr) -> float:
-    """Return the floating-point operations of the matrix products of a traced function.
-
-    A loop of known length counts that many times; of the branches of a conditional the largest
-    counts. A loop whose length depends on the data counts once. Those loops are the transport and
-    the gradients of hardest negatives, which are small beside the rest.
-    """
-    return sum(map(_operations, program.eqns), 0.0)
-
-
-def _operations(equation) -> float:
-    name = equation.primitive.name
-    if name == "dot_general":
-        (contracted, _), _ = equation.params["dimension_numbers"]
-        factor = equation.invars[0].aval
-        length = np.prod([factor.shape[axis] for axis in contracted], dtype=float)
-        return 2.0 * equation.outvars[0].aval.size * length
-    inner = [operations_of(program) for program in _programs(equation.params)]
-    if name == "cond":
-        return max(inner)
-    return sum(inner) * (equation.params["length"] if name == "scan" else 1)
-
-
-def _programs(parameters: dict) -> Iterator[jax.extend.core.Jaxpr]:
-    """Yield the functions among the parameters of an operation."""
-    for leaf in jax.tree.leaves(list(parameters.values())):
-        program = getattr(leaf, "jaxpr", leaf)
-        if isinstance(program, jax.extend.core.Jaxpr):
-            yield program
 
 
 if __name__ == "__main__":

@@ -5,16 +5,17 @@ python -m experiments.benchmark --suite=flickr8k --path=DIR --out=runs/benchmark
 python -m experiments.benchmark --suite=flickr8k --path=DIR --out=runs/benchmark \
     --row=l2rm,"l2rm crossfit" --rate=0.8 --seed=0,1
 python -m experiments.benchmark --suite=flickr8k --path=DIR --out=runs/benchmark --report
+python -m experiments.benchmark --suite=mine.py --plugins=my_method --out=runs/benchmark
 
-A suite is a file in `experiments/benchmark/suites/`. --config and --set FIELD=VALUE replace its
-config and its settings, but not what tells its rows apart; --set seed=7 or mismatch.rate=0.5 is one
-seed or rate for all runs. The runs that are not finished are trained side by side, one on each
-core, in OUT/SUITE/RUN, which is a work directory like any other. The command continues after any
-stop, skips finished runs, and at the end names the runs that failed. At any time --report
-writes, from the runs that are finished, OUT/SUITE/results.csv with a row for each run, report.md,
-and report.html with figures. --csv keeps the rows in another file, too, where rows of runs that are
-not there any more stay; a run that has a row there is not trained again, so a large suite may be
-made bit by bit, in several places. --dry_run lists the runs.
+A suite is a file in `experiments/benchmark/suites/`, or the path of a file like them; --plugins
+imports the methods and heads of its rows. --config and --set FIELD=VALUE replace the suite's config
+and settings, but not the fields that distinguish its rows; --set seed=7 or mismatch.rate=0.5 gives
+all runs one seed or rate. Unfinished runs are trained in parallel, one per core, in OUT/SUITE/RUN,
+a work directory like any other. The command continues after any stop, skips finished runs, and
+names the runs that failed. At any time --report writes, from the finished runs,
+OUT/SUITE/results.csv with a row per run, report.md, and report.html with figures. --csv also keeps
+the rows in another file, with rows of runs that were deleted; a run with a row there is not trained
+again, so a large suite can be trained in parts, in several places. --dry_run lists the runs.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from experiments.benchmark import page, records, tables
 from experiments.benchmark.pool import run_cells
 from experiments.benchmark.suite import Cell, Suite, cells, find_suite, suite_names
 from experiments.papers.runs import epoch_records
-from experiments.script import add_settings, new_parser, start, values_of, write_rows
+from experiments.script import add_settings, new_parser, plugin_names, start, values_of, write_rows
 from l2rm_jax import console
 from l2rm_jax.data.files import replace_file
 from l2rm_jax.errors import ConfigError
@@ -37,7 +38,7 @@ FILTERS = ("row", "head", "protocol", "rate", "seed")
 
 def main() -> None:
     parser = new_parser(__doc__)
-    parser.add_argument("--suite", required=True, help=", ".join(suite_names()))
+    parser.add_argument("--suite", required=True, help=f"PATH.py or {', '.join(suite_names())}")
     parser.add_argument("--path", type=Path, help="directory of the data")
     parser.add_argument("--pretrained", type=Path, help="directory of a pretrained encoder")
     parser.add_argument("--out", type=Path, default=Path("runs/benchmark"))
@@ -53,7 +54,8 @@ def main() -> None:
     if flags.path and not flags.path.is_dir():
         raise ConfigError(f"--path={flags.path}: no such directory, expected the data")
     suite, everything, chosen = asked(flags)
-    out = flags.out / flags.suite
+    name = Path(flags.suite).stem
+    out = flags.out / name
     kept = records.read_records(flags.csv) if flags.csv else []
     chosen = [cell for cell in chosen if cell.name not in {row["run"] for row in kept}]
     if flags.dry_run:
@@ -69,7 +71,7 @@ def main() -> None:
     if rows:
         out.mkdir(parents=True, exist_ok=True)
         write_rows(out / "results.csv", rows, records.COLUMNS)
-        write_pages(flags.suite, rows, everything, out)
+        write_pages(name, rows, everything, out)
     else:
         console.say("no run is finished yet")
     if failures:
@@ -83,7 +85,8 @@ def asked(flags: argparse.Namespace) -> tuple[Suite, list[Cell], list[Cell]]:
       ConfigError: there is no such suite, run or field.
     """
     suite = find_suite(flags.suite)
-    settings = {**suite.settings, **flags.set}
+    plugins = (*plugin_names(suite.settings), *plugin_names(flags.set))
+    settings = {**suite.settings, **flags.set, "plugins": tuple(dict.fromkeys(plugins))}
     suite = suite._replace(config=flags.config or suite.config, settings=settings)
     everything = cells(suite, flags.path, flags.pretrained)
     only = {name: getattr(flags, name) for name in FILTERS}

@@ -2,6 +2,7 @@
 
 import importlib
 import pkgutil
+import runpy
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import product
@@ -11,9 +12,10 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from experiments.benchmark import suites
+from experiments.script import plugin_names
 from l2rm_jax.config import set_epochs
 from l2rm_jax.data import mismatch
-from l2rm_jax.errors import ConfigError
+from l2rm_jax.errors import ConfigError, L2RMError
 from l2rm_jax.models import WORDS
 from l2rm_jax.run.config_file import load_config, with_changes
 
@@ -53,7 +55,7 @@ class Suite(NamedTuple):
       config: name of the config that all rows start from.
       rows: rows by name.
       grids: the trained cells; a cell of several grids is trained once.
-      settings: config fields that are equal in all rows.
+      settings: config fields that are equal in all rows; `plugins` are imported first.
       epochs: epochs of the warm-up, and after it; None: as in the config.
       needs_path: whether the data lie in a directory.
       needs_pretrained: whether rows have a pretrained encoder, which lies in a directory.
@@ -82,14 +84,31 @@ def suite_names() -> list[str]:
 
 
 def find_suite(name: str) -> Suite:
-    """Return a suite by its name.
+    """Return a suite by its name, or the `SUITE` of a file whose path ends in `.py`.
 
     Raises:
-      ConfigError: there is none of that name.
+      ConfigError: there is none of that name, or the file has none or fails.
     """
+    if name.endswith(".py"):
+        return _suite_of_file(Path(name))
     if name not in suite_names():
         raise ConfigError(f"--suite={name}: expected one of {', '.join(suite_names())}")
     return importlib.import_module(f"{suites.__name__}.{name.replace('-', '_')}").SUITE
+
+
+def _suite_of_file(file: Path) -> Suite:
+    if not file.is_file():
+        raise ConfigError(f"--suite={file}: no such file, expected one that makes a SUITE")
+    try:
+        suite = runpy.run_path(str(file)).get("SUITE")
+    except L2RMError:
+        raise
+    except Exception as error:  # the file is a program
+        raise ConfigError(f"--suite={file}: {type(error).__name__}: {error}") from error
+    if not isinstance(suite, Suite):
+        kind = type(suite).__name__
+        raise ConfigError(f"--suite={file}: found SUITE of type {kind}, expected a Suite")
+    return suite
 
 
 def cells(suite: Suite, path: Path | None, pretrained: Path | None = None) -> list[Cell]:
@@ -150,12 +169,14 @@ def make_cell(
       pretrained: directory of the encoder, for rows that have one.
     """
     row = suite.rows[name]
-    config = _config(row.config or suite.config).copy_and_resolve_references()
+    plugins = plugin_names(suite.settings)
+    config = _config(row.config or suite.config, plugins).copy_and_resolve_references()
     if suite.epochs and not row.config:
         set_epochs(config, *suite.epochs)
     changes = {f"mismatch.{key}": value for key, value in noise.items()}
     seed = suite.settings.get("seed", seed)
-    changes |= {"seed": seed, "mismatch.seed": seed, "model.head": head, **suite.settings}
+    changes |= {"seed": seed, "mismatch.seed": seed, "model.head": head}
+    changes |= {key: value for key, value in suite.settings.items() if key != "plugins"}
     if path:
         changes["data.path"] = str(path.absolute())
     config = with_changes(config, changes)

@@ -31,11 +31,11 @@ from jax.experimental import topologies
 from ml_collections import ConfigDict
 
 from experiments.bench.step import step_inputs
-from experiments.script import add_settings, new_parser, start, values_of
+from experiments.script import add_settings, load_base, new_parser, start, values_of
 from l2rm_jax.devices.parallel import Replicas, matmul_precision
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods.base import skip_non_finite
-from l2rm_jax.run.config_file import load_config, with_changes
+from l2rm_jax.run.config_file import with_changes
 
 CONFIG = Path(__file__).parents[2] / "configs" / "coco.py"
 
@@ -113,7 +113,7 @@ class Compiled(NamedTuple):
 def main() -> None:
     flags = parse_arguments()
     _use_cpu_only()
-    config = with_changes(load_config(flags.config), flags.set)
+    config = with_changes(*load_base(flags.config, flags.set))
     sizes = f"{config.model.embed_dim}/{config.model.sim_dim}"
     print(f"{config.method}, {config.model.head}, {sizes}, {config.precision}")
     shapes = flags.words, flags.regions, flags.features

@@ -39,7 +39,6 @@ PAGES = (
     "l2rm_jax/models/pretrained/README.md",
     "l2rm_jax/ot/MEASURED.md",
     "l2rm_jax/ot/README.md",
-    "tests/golden/README.md",
 )
 BLOCK = re.compile(
     r"^<!-- table: (\S+?)(?:, ([^\n]+?))? -->\n(?:(?!<!-- table:).)*?^<!-- end table -->$",

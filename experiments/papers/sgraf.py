@@ -10,8 +10,8 @@ written to `sgraf.json`.
 
 from pathlib import Path
 
-from experiments.papers.sweep import load_config, run_grid
-from experiments.script import add_settings, new_parser, start
+from experiments.papers.sweep import run_grid
+from experiments.script import add_settings, load_base, new_parser, start
 from l2rm_jax.evaluate import evaluate_runs
 from l2rm_jax.evaluation.recall import recall_table
 from l2rm_jax.run.config_file import with_changes
@@ -24,10 +24,9 @@ def main() -> None:
     parser.add_argument("--workdir", required=True, type=Path, help="directory of the two runs")
     add_settings(parser, "set")
     arguments = parser.parse_args()
-    config = load_config(arguments.config)
+    config, settings = load_base(arguments.config, arguments.set)
     runs = [
-        (head, with_changes(config, {**arguments.set, "model.head": head}))
-        for head in ("sgr", "saf")
+        (head, with_changes(config, {**settings, "model.head": head})) for head in ("sgr", "saf")
     ]
     rows = evaluate_runs(run_grid(runs, arguments.workdir))
     write_json(arguments.workdir / "sgraf.json", rows)

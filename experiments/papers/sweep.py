@@ -4,6 +4,8 @@ python -m experiments.papers.sweep --config=scenes:long --out=runs/scenes \
     --vary method=l2rm,triplet --vary mismatch.rate=0,0.6 --vary seed=0,1,2
 python -m experiments.papers.sweep --config=scenes:long --out=runs/rho \
     --vary l2rm.rho=0.1,0.3,0.5 --set train.epochs=6
+python -m experiments.papers.sweep --config=scenes:long --out=runs/mine \
+    --plugins=my_method --vary method=my_method,triplet
 
 KEY is a config field of `l2rm_jax/config`. `seed` also sets `mismatch.seed`, unless
 `mismatch.seed` is given. Every run has its own directory under --out. Repeat the command to
@@ -23,10 +25,10 @@ import jax
 from ml_collections import ConfigDict
 
 from experiments.papers.runs import RECALLS, differing_fields, epoch_records
-from experiments.script import add_settings, new_parser, start, write_rows
+from experiments.script import add_settings, load_base, new_parser, start, write_rows
 from l2rm_jax.config import flat
 from l2rm_jax.data import mismatch
-from l2rm_jax.run.config_file import check_workdir, load_config, with_changes
+from l2rm_jax.run.config_file import check_workdir, with_changes
 from l2rm_jax.train import train
 
 COLUMNS = (
@@ -45,14 +47,8 @@ def main() -> None:
     parser.add_argument("--out", required=True, type=Path, help="directory of the sweep")
     add_settings(parser, "vary", "set")
     arguments = parser.parse_args()
-    settings = dict(arguments.set)
-    config = load_config(arguments.config, plugin_names(settings.pop("plugins", ())))
+    config, settings = load_base(arguments.config, arguments.set)
     run_grid(grid(config, arguments.vary, settings), arguments.out)
-
-
-def plugin_names(value: Any) -> tuple[str, ...]:
-    """Return the modules of `--set plugins=mine.focal,mine.bilinear`, or of a tuple."""
-    return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
 
 
 def grid(

@@ -77,6 +77,17 @@ def require_flags(command: Command, *names: str) -> None:
             raise ConfigError(f"l2rm {mode.name} requires --{name}", hint=mode.example)
 
 
+def refuse_beside(command: Command, flag: str, *others: str) -> None:
+    """Raise an error if a flag is beside another one that it excludes.
+
+    Raises:
+      ConfigError: both are given.
+    """
+    for name in others:
+        if command[flag] and command[name]:
+            raise ConfigError(f"--{flag} cannot be combined with --{name}")
+
+
 def _nearest(name: str, value: str | None, mode: Mode) -> str:
     """Suggest a field or a similar flag for an unknown flag."""
     if mode.flag("config.FIELD"):

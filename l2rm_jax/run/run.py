@@ -23,6 +23,7 @@ from l2rm_jax.data.streams import TrainStream
 from l2rm_jax.data.train_pairs import Data, TrainPairs
 from l2rm_jax.devices.batch import Batch
 from l2rm_jax.devices.hosts import advise_on_memory
+from l2rm_jax.devices.operations import operations_of
 from l2rm_jax.devices.parallel import AXIS, Replicas, RunAhead
 from l2rm_jax.evaluation.recall import recalls
 from l2rm_jax.evaluation.scoring import Scorer
@@ -192,6 +193,11 @@ class Run:
     def is_compiled(self, batch: dict[str, Batch]) -> bool:
         """Whether `train_step` is compiled for the shapes of this batch."""
         return self._train_step.is_compiled(self.state, self._shards(batch))
+
+    def step_operations(self, batch: dict[str, Batch]) -> float:
+        """Count the operations of the matrix products of `train_step` on one device."""
+        step = jax.make_jaxpr(self._train_step.function)
+        return operations_of(step(self.state, self._shards(batch)).jaxpr)
 
     def compile_step(self, batch: dict[str, Batch], wait: Callable[[Future], Any]) -> None:
         """Compile `train_step` for the shapes of this batch, without running it.

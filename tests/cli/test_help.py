@@ -39,7 +39,7 @@ def test_help_with_a_config_shows_its_values(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(
         "from l2rm_jax.config import default\ndef get_config():\n    config = default()\n"
-        "    config.data.name = 'mine'\n    config.plugins = ('tests.plugins.focal',)\n"
+        "    config.data.name = 'mine'\n    config.plugins = ('l2rm_jax.methods.example.focal',)\n"
         "    config.train.epochs = 7\n    return config\n"
     )
     text = " ".join(fields_screen(str(file)).split())

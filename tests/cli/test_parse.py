@@ -48,18 +48,18 @@ def test_values_have_the_types_of_their_flags_and_fields():
 
 def test_the_last_value_of_a_field_counts_and_tuples_are_put_together():
     assert parsed("--config.seed=1 --config.seed=2").config.seed == 2
-    both = ("tests.plugins.focal", "tests.plugins.bilinear")
+    both = ("l2rm_jax.methods.example.focal", "tests.plugins.bilinear")
     for line in (
-        "--config.plugins=tests.plugins.focal --config.plugins=tests.plugins.bilinear",
-        "--config.plugins=tests.plugins.focal,tests.plugins.bilinear",
+        "--config.plugins=l2rm_jax.methods.example.focal --config.plugins=tests.plugins.bilinear",
+        "--config.plugins=l2rm_jax.methods.example.focal,tests.plugins.bilinear",
         f"--config.plugins={both}".replace(" ", ""),
     ):
         assert parsed(line).config.plugins == both
 
 
 def test_plugins_are_imported_before_their_fields_are_read():
-    command = parsed("--config.plugins=tests.plugins.focal --config.own.gamma=1.5")
-    assert command.config.plugins == ("tests.plugins.focal",)
+    command = parsed("--config.plugins=l2rm_jax.methods.example.focal --config.own.gamma=1.5")
+    assert command.config.plugins == ("l2rm_jax.methods.example.focal",)
     assert command.config.own.gamma == 1.5
 
 
@@ -96,14 +96,14 @@ def test_a_pretrained_directory_sets_the_encoder_that_it_holds(tmp_path):
 
 
 def test_a_run_is_parsed_with_its_own_config(tmp_path):
-    config = defaults.default(["tests.plugins.focal"])
+    config = defaults.default(["l2rm_jax.methods.example.focal"])
     config.data.name, config.own.gamma = "mine", 0.5
     write_config(tmp_path, config)
     command = parsed(f"--workdir={tmp_path} --config.own.gamma=1.5")
     assert command.config.data.name == "mine" and command.config.own.gamma == 1.5
     named = parsed(f"--config=configs/f30k.py --workdir={tmp_path}")
     assert named.config.data.name == "f30k" and named.config_name == "configs/f30k.py"
-    assert named.config.plugins == ("tests.plugins.focal",)
+    assert named.config.plugins == ("l2rm_jax.methods.example.focal",)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 import json
 import sys
 
-import jax
-import jax.numpy as jnp
 import pytest
 
 from experiments.bench import epoch, score, step
@@ -32,25 +30,6 @@ def test_results_are_written(script, flags, quantity, tmp_path, monkeypatch):
     assert found["machine"]["processor"] not in ("", "x86_64")
     assert (found.get("process_peak_gib", 0) > 0) == (script in (step, score))
     assert found["sizes"]["embed_dim"] == 8
-
-
-X = jnp.ones((5, 5))
-PRODUCT = 2 * 5 * 5 * 5
-
-
-@pytest.mark.parametrize(
-    ("function", "expected"),
-    [
-        (lambda x: x @ x, PRODUCT),
-        (lambda x: jnp.einsum("ij,j->i", x, x[0]), PRODUCT / 5),
-        (lambda x: jax.lax.scan(lambda c, _: (c @ x, None), x, length=3)[0], 3 * PRODUCT),
-        (jax.grad(lambda x: jnp.sum(jax.checkpoint(jnp.dot)(x, x[:, 0]))), 3 * PRODUCT / 5),
-        (lambda x: jax.lax.cond(x[0, 0] > 0, lambda: x @ x @ x, lambda: x), 2 * PRODUCT),
-        (jax.jit(lambda x: x @ x), PRODUCT),
-    ],
-)
-def test_operations_of_a_program(function, expected):
-    assert step.operations_of(jax.make_jaxpr(function)(X).jaxpr) == pytest.approx(expected)
 
 
 def operations(head: str, method: str, *more: str) -> float:

@@ -95,6 +95,72 @@ def test_settings_that_do_not_fit():
         benchmark.select(found, {"rate": [0.5]})
 
 
+SUITE_FILE = """
+from experiments.benchmark.suite import Grid, Row, Suite
+
+SUITE = Suite(
+    config="scenes:quick",
+    rows={
+        "focal": Row({"method": "focal", "own.gamma": 1.5}),
+        "cca": Row({"method": "cca"}),
+    },
+    grids=(Grid(("focal", "cca"), ("vse",), ("image",), (0.4,), (0,)),),
+    settings={"data.scenes_train": 20, "data.scenes_dev": 5, "data.scenes_test": 5,
+              "model.embed_dim": 8, "train.batch_size": 20},
+    epochs=(1, 1),
+    needs_path=False,
+)
+"""
+PLUGIN = "l2rm_jax.methods.example.focal"
+
+
+@pytest.fixture
+def suite_file(tmp_path) -> Path:
+    file = tmp_path / "own_suite.py"
+    file.write_text(SUITE_FILE)
+    return file
+
+
+@pytest.mark.parametrize("flag", [f"--plugins={PLUGIN}", f"--set=plugins={PLUGIN}"])
+def test_a_suite_of_ones_own_with_a_plugin(suite_file, tmp_path, monkeypatch, flag):
+    found = []
+    monkeypatch.setattr(benchmark, "run_cells", lambda chosen, *_: found.extend(chosen) or [])
+    command(monkeypatch, benchmark, f"--suite={suite_file}", f"--out={tmp_path}", flag)
+    assert [cell.name for cell in found] == [
+        "focal-vse-image0.4-seed0", "cca-linear-image0.4-seed0",
+    ]  # fmt: skip
+    config = found[0].config
+    assert config.plugins == (PLUGIN,) and config.own.gamma == 1.5
+    check_settings(config)
+
+
+def test_a_suite_file_may_name_its_plugins(suite_file):
+    text = SUITE_FILE.replace("settings={", f'settings={{"plugins": ("{PLUGIN}",), ')
+    suite_file.write_text(text)
+    assert cells(find_suite(str(suite_file)), None)[0].config.own.gamma == 1.5
+    suite_file.write_text(SUITE_FILE)
+    with pytest.raises(ConfigError, match=r"own\.gamma"):  # without its plug-in
+        cells(find_suite(str(suite_file)), None)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (None, "no such file"),
+        ("SUITE = 3", "found SUITE of type int, expected a Suite"),
+        ("", "found SUITE of type NoneType"),
+        ("import nowhere_at_all", "ModuleNotFoundError"),
+        ("def", "SyntaxError"),
+    ],
+)
+def test_a_file_without_a_suite(source, message, tmp_path):
+    file = tmp_path / "wrong.py"
+    if source is not None:
+        file.write_text(source)
+    with pytest.raises(ConfigError, match=rf"--suite=.*wrong\.py: .*{message}"):
+        find_suite(str(file))
+
+
 # A run that notes when it starts and ends, and on which core. `seconds` and `status` are its own.
 STAND_IN = """
 import json, os, signal, sys, time
@@ -300,6 +366,15 @@ def test_tables_from_kept_rows(finished, monkeypatch):
     assert records.complete(rows) == []  # of two seeds
     with pytest.raises(DataError, match="no table 'Nothing', expected of Validation rSum"):
         updated(mark.replace(test.title, "Nothing"), Path("page.md"))
+
+
+@pytest.mark.slow
+def test_a_plugin_is_trained_and_reported(suite_file, tmp_path, monkeypatch):
+    flags = f"--suite={suite_file}", f"--plugins={PLUGIN}", f"--out={tmp_path}"
+    command(monkeypatch, benchmark, *flags)
+    rows = read_csv(tmp_path / "own_suite" / "results.csv")
+    assert [row["row"] for row in rows] == ["focal", "cca"]
+    assert "# Benchmark own_suite" in (tmp_path / "own_suite" / "report.md").read_text()
 
 
 @pytest.mark.slow

@@ -8,9 +8,8 @@ import pytest
 
 from experiments.figure import epoch_file
 from experiments.papers import plot_similarities
-from experiments.papers.sweep import load_config
 from l2rm_jax.errors import DataError
-from l2rm_jax.run.config_file import with_changes
+from l2rm_jax.run.config_file import load_config, with_changes
 from tests.tiny import write_vectors
 
 

@@ -85,10 +85,15 @@ def test_the_vocabulary_of_all_training_captions(tmp_path, monkeypatch, capsys):
     assert "8 words" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("plugins", ["tests.plugins.focal", "('tests.plugins.focal',)"])
-def test_plugins_of_a_sweep_bring_their_settings(tmp_path, trained, monkeypatch, plugins):
+PLUGIN = "l2rm_jax.methods.example.focal"
+
+
+@pytest.mark.parametrize(
+    "flag", [f"--set=plugins={PLUGIN}", f"--set=plugins=('{PLUGIN}',)", f"--plugins={PLUGIN}"]
+)
+def test_plugins_of_a_sweep_bring_their_settings(tmp_path, trained, monkeypatch, flag):
     command(
         monkeypatch, sweep, "--config", CONFIG, "--out", tmp_path,
-        "--set", f"plugins={plugins}", "--set", "method=focal", "--vary", "own.gamma=1.5,2.5",
+        flag, "--set", "method=focal", "--vary", "own.gamma=1.5,2.5",
     )  # fmt: skip
     assert len(trained) == 2 and all(name.startswith("focal") for name in trained)

@@ -21,8 +21,13 @@ def paired_images(config: ConfigDict) -> int:
 
 
 def ours(registry: Mapping[str, Any]) -> list[str]:
-    """Return the names of this library's own entries, without those of plug-ins."""
-    return [name for name, make in registry.items() if make.__module__.startswith("l2rm_jax.")]
+    """Return the names of this library's own entries, without plug-ins and their example."""
+    modules = {name: make.__module__ for name, make in registry.items()}
+    return [
+        name
+        for name, module in modules.items()
+        if module.startswith("l2rm_jax.") and ".example." not in module
+    ]
 
 
 _TOLD = {"mismatch.protocol": SEMI_PAIRED, "mismatch.paired_images": paired_images}

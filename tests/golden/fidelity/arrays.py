@@ -15,7 +15,7 @@ NOISE_MARGIN = 3
 
 
 class Arrays(Mapping[str, np.ndarray]):
-    """Arrays by the slash-separated keys of tests/golden/ARRAYS.md.
+    """Arrays of a golden file by their slash-separated keys.
 
     Attributes:
       unread: keys of arrays that were not read.

@@ -1,9 +1,8 @@
-"""A method of one's own: triplet loss whose hinges are weighted by their size.
+"""Method `focal`: a triplet loss whose hinges are raised to a power, `own.gamma`.
 
-Train it with the built-in data from the root of a clone:
+Train with it on the built-in data, where Python finds this module:
 
-l2rm --config.plugins=tests.plugins.focal --config.method=focal \
-    --config.own.gamma=1.5
+l2rm --config.plugins=l2rm_jax.methods.example.focal --config.method=focal
 """
 
 from functools import partial
