@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack, overload
 
@@ -10,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Int64
 from ml_collections import ConfigDict
 
+from l2rm_jax.audit.lines import Lines, find_lines
 from l2rm_jax.audit.review import FITS, WRONG, Decisions, ReviewedRate, draw_review, reviewed_rate
 from l2rm_jax.audit.run_columns import OfRun
 from l2rm_jax.data.files import replace_file
@@ -105,6 +107,15 @@ class Audit:
         if self.decisions is None:
             return self.judgement
         return self.judgement.decided(self.decisions.rows(FITS), self.decisions.rows(WRONG))
+
+    @cached_property
+    def lines(self) -> Lines:
+        """Numbers of the pairs for everything that a person reads."""
+        path = self.pairs.name if self.config is None else self.config.data.path
+        is_train = self.pairs.split == "train" and Path(path).is_dir()
+        drawn = None if self.train is None else self.train.drawn  # by a run, from all pairs
+        rows = np.arange(len(self)) if drawn is None else drawn.rows
+        return find_lines(path if is_train else "", rows)
 
     def verdict(self) -> list[str]:
         """Return sentences on the rate, the suspicious pairs and the undetected mismatches."""

@@ -21,7 +21,6 @@ from l2rm_jax.data.record import is_undivided
 from l2rm_jax.errors import L2RMError
 from l2rm_jax.executors import Share
 from l2rm_jax.judging.rates_by import rate_lines
-from l2rm_jax.judging.verdict import shift_sentence
 from l2rm_jax.run.config_file import with_changes
 from l2rm_jax.run.inputs import check_settings, check_test_size, check_train_size
 from l2rm_jax.run.sampling import EVEN, REMATCHED
@@ -44,7 +43,7 @@ def describe_audit(audit: Audit, out: str | Path, flags: Sequence[str] | None = 
     if audit.decisions is not None:
         lines.append(by_eye(audit.decisions, reviewed))
     if not judgement.unreliable_reason:
-        lines += map(shift_sentence, judgement.shifts)
+        lines += map(audit.lines.shift_sentence, judgement.shifts)
         if by := audit.settings.by:
             lines += rate_lines(by, audit.by(by))
     lines += describe_suspects(audit, out)

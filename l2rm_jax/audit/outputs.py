@@ -7,7 +7,7 @@ import numpy as np
 
 from l2rm_jax.audit import report
 from l2rm_jax.audit.audit import Audit
-from l2rm_jax.audit.cleaned_table import write_kept_table
+from l2rm_jax.audit.cleaned_table import Sorted, write_tables
 from l2rm_jax.audit.review import FITS, check_sample
 from l2rm_jax.audit.suspects import write_suspects
 from l2rm_jax.audit.table import FILES, pair_columns, write_table
@@ -60,7 +60,7 @@ def write_files(audit: Audit, directory: Path) -> None:
         f"kept.npy: rows of the {np.count_nonzero(kept):,} pairs that are not suspicious",
         "scores.npy: 1 - posterior of each pair",
         *_write_ids(audit, kept, directory),
-        _write_kept(audit, kept, directory),
+        *_write_cleaned(audit, kept, directory),
     ]
     if decisions is not None:
         replace_array(directory / "known.npy", np.sort(decisions.rows(FITS)))
@@ -89,12 +89,15 @@ def _write_ids(audit: Audit, kept: np.ndarray, directory: Path) -> list[str]:
     return [f"{IDS}: your name of the image of each kept pair"]
 
 
-def _write_kept(audit: Audit, kept: np.ndarray, directory: Path) -> str:
-    """Write the user's table without the suspicious rows; return a sentence about it."""
-    config = audit.config
+def _write_cleaned(audit: Audit, kept: np.ndarray, directory: Path) -> list[str]:
+    """Divide the user's table into kept and dropped rows; return sentences about the tables."""
+    config, decisions = audit.config, audit.decisions
     if audit.truth is not None:
-        return "no kept table: the pairs were mismatched deliberately, so the table has other pairs"
-    return write_kept_table(config and config.data, kept, directory)
+        return [
+            "no kept table: the pairs were mismatched deliberately, so the table has other pairs"
+        ]
+    taken = {} if decisions is None else decisions.taken
+    return write_tables(config and config.data, Sorted(kept, audit.pairs.texts, taken), directory)
 
 
 def _write_page(

@@ -49,6 +49,12 @@ class Decisions(NamedTuple):
         """Return the pairs with this decision."""
         return self.row[self.decision == decision]
 
+    @property
+    def taken(self) -> dict[int, int]:
+        """Row of the caption that was chosen instead, by the row of the wrong pair."""
+        chosen = (self.decision == WRONG) & (self.caption >= 0)
+        return dict(zip(self.row[chosen].tolist(), self.caption[chosen].tolist(), strict=True))
+
 
 class ReviewedRate(NamedTuple):
     """Share of mismatched pairs by eye.

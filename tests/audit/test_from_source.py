@@ -57,9 +57,16 @@ def test_a_table_is_imported_and_audited(encoded_blocks, capsys, monkeypatch, na
     out = f"{Path(name).stem}-audit"
     assert read_record(f"{out}/data")["splits"]["train"] == {"images": IMAGES, "captions": PAIRS}
     assert [int(row["line"]) for row in suspects(out)] == [2, 3, 4, 5, 6]
-    assert Path(out, "kept.csv" if separator == ";" else "kept.tsv").is_file()
-    assert (Path(out, "report.md").read_text()).startswith(f"# Audit of user/{name}\n")
+    ending = Path(name).suffix
+    kept, dropped = (Path(out, f"{each}{ending}").read_bytes() for each in ("kept", "dropped"))
+    [header, *lines] = Path("user", name).read_bytes().splitlines(keepends=True)
+    assert dropped == b"".join([header, *lines[:5]]) and kept == b"".join([header, *lines[5:]])
+    report = Path(out, "report.md").read_text()
+    assert report.startswith(f"# Audit of user/{name}\n")
     printed = capsys.readouterr().out
+    shift = "Lines 10-32: the captions match the images one row earlier."
+    assert shift in report and shift in printed and "| line 2: block 0 in" in report
+    assert "\n| 1 | 2 | images/000.png | block 0 in place 0 | 98% | swapped caption |" in report
     assert "\x1b" not in printed and "line 3" in printed and out in printed
     assert f"{out}/data" in printed and ".partial" not in printed
     assert not Path(f"{out}.partial").exists()
