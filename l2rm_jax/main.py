@@ -178,11 +178,11 @@ def _audit(command: Command) -> None:
         raise ConfigError("--config cannot be combined with a run, which has its own config")
     if command.is_built_in and not workdir:
         _log.info("no config, no data: auditing scenes, the built-in data set")
-    if workdir:
-        found = audit.audit_run(workdir, out, command.changes, place)
-    else:
-        found = audit.audit_directory(command.config, out, place, name)
     flags = [*_flags_of_pairs(command)]
+    if workdir:
+        found = audit.audit_run(workdir, out, command.changes, place, flags)
+    else:
+        found = audit.audit_directory(command.config, out, place, name, flags)
     print(describe_audit(found, out, flags) if found else describe_share(place.share, out))
     if found and (status := audit.exit_status(found)):
         sys.stdout.flush()

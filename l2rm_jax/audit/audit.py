@@ -60,6 +60,7 @@ class Audit:
       train: the pairs as training reads them; None for arrays, shards and audits read from disk.
       config: the config that describes them; None likewise.
       words: report on the vocabulary, if the captions are judged by their words; else None.
+      again: shell command that audits again with the decisions of a review; "" if unknown.
     """
 
     pairs: Pairs
@@ -70,6 +71,7 @@ class Audit:
     train: TrainPairs | None = None
     config: ConfigDict | None = None
     words: WordReport | None = None
+    again: str = ""
 
     def __len__(self) -> int:
         return len(self.judgement)

@@ -8,7 +8,7 @@ import numpy as np
 from l2rm_jax.audit import report
 from l2rm_jax.audit.audit import Audit
 from l2rm_jax.audit.cleaned_table import Sorted, write_tables
-from l2rm_jax.audit.review import FITS, check_sample
+from l2rm_jax.audit.review import FITS, check_sample, hash_decisions
 from l2rm_jax.audit.suspects import write_suspects
 from l2rm_jax.audit.table import FILES, pair_columns, write_table
 from l2rm_jax.data.files import new_directory, replace_array, replace_file
@@ -106,10 +106,12 @@ def _write_page(
     pairs, judgement, ids = audit.pairs, audit.judgement, audit.pairs.image_ids
     rows_of_captions = (f"caption {row}" for row in range(len(pairs)))
     captions = pairs.texts or pairs.caption_ids or [*rows_of_captions]
+    decided = [] if audit.decisions is None else audit.decisions.entries
+    key = pairs.digest or pairs.fingerprint
     gallery = Gallery(
         title=f"{pairs.name}: {len(pairs):,} pairs, {len(ids):,} images; "
         f"seed {audit.settings.seed}",
-        key=pairs.digest or pairs.fingerprint,
+        key=f"{key}:{hash_decisions(decided)}" if decided else key,
         pairs=judgement.made.fingerprint,
         verdict=[*audit.verdict(), *warnings],
         details=report.tables(audit),
@@ -120,6 +122,10 @@ def _write_page(
         review=rows,
         review_weight=weight,
         shown=audit.settings.gallery,
+        word=audit.lines.word,
+        lines=audit.lines.numbers,
+        decided=decided,
+        command=audit.again,
     )
     write_gallery(directory / GALLERY, gallery)
 
