@@ -11,7 +11,7 @@ import numpy as np
 
 from l2rm_jax.audit.audit import Audit
 from l2rm_jax.audit.review import UNSURE, WRONG, Decisions, ReviewedRate
-from l2rm_jax.audit.suspects import find_suspects
+from l2rm_jax.audit.suspects import find_suspects, percent
 from l2rm_jax.auroc import auroc
 from l2rm_jax.judging.judgement import KINDS
 from l2rm_jax.judging.rates_by import GroupRate
@@ -25,6 +25,7 @@ _MEANINGS = {
     "near_duplicate": "a near duplicate of the image has the same caption, so it fits as well",
     "swapped_caption": "the caption fits no better than a random caption",
     "swapped_set": "all captions of the image belong to another image",
+    "suspicious": "the only caption of its image fits no better than a random caption",
     "uninformative": "the caption does not describe any particular image",
     "shifted": "in a run of rows whose captions belong to the images of other rows",
     "placeholder": "its picture is stored with many unrelated captions",
@@ -130,7 +131,7 @@ def suspects_table(audit: Audit) -> str:
     rows = [
         (
             *(f"{each.rank:,}", f"{each.line:,}", each.id, _short(each.caption)),
-            *(f"{each.posterior:.0%}", each.kind.replace("_", " ")),
+            *(percent(each.posterior), each.kind.replace("_", " ")),
             _short(each.proposal),
         )
         for each in find_suspects(audit)[:_SHOWN]

@@ -111,9 +111,16 @@ def describe_suspects(audit: Audit, directory: Path) -> list[str]:
         line = f"  {audit.lines.word} {row['line']:>{width}}: {_short_path(row['id'], _NAME)}: "
         line += _short(row["caption"], _TEXT)
         if row["proposal"]:
-            line += f" -> {_short(row['proposal'], _TEXT)} ({float(row['probability']):.0%})"
+            line += f" -> {_short(row['proposal'], _TEXT)} ({percent(float(row['probability']))})"
         lines.append(line)
     return lines
+
+
+def percent(share: float) -> str:
+    """Return a probability as a percentage, without rounding it to a certainty."""
+    if 0 < share < 0.005 or 0.995 <= share < 1:
+        return "<1%" if share < 0.5 else ">99%"
+    return f"{share:.0%}"
 
 
 def _short_path(text: str, width: int) -> str:

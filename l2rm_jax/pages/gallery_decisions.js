@@ -37,7 +37,7 @@ class Decisions {
     }
   }
 
-  // Take over what is stored, as after a decision in another tab.
+  // Read the stored decisions, as after a decision in another tab.
   read() {
     if (!this.storage) return;
     const lines = [];
