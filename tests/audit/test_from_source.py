@@ -10,11 +10,12 @@ import pytest
 pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
 from l2rm_jax import main as program
-from l2rm_jax.audit import command, from_source
+from l2rm_jax import train
+from l2rm_jax.audit import command
 from l2rm_jax.cli.parse import parse
-from l2rm_jax.data.record import read_record
+from l2rm_jax.data.record import BY_RUN, read_record
 from l2rm_jax.errors import DataError
-from l2rm_jax.importing import importer
+from l2rm_jax.importing import from_source, importer
 from tests.audit.made import IMAGES, PAIRS, make_judgement
 from tests.audit.test_command import status
 from tests.importing.made import PixelEncoder, encoded, picture, write_csv, write_jsonl, write_tar
@@ -168,7 +169,29 @@ def test_checking_and_training_take_a_source_too(encoded_blocks):
         command = parse(line.split(), program.MODES)
         assert command.config.data.path == ("data/mine" if "/" in line else "")
         assert command.is_built_in == (line == "check")
-    assert status("check user/pairs.csv") == 1
+
+
+def test_a_table_is_imported_once_for_checking_and_training(encoded_blocks, monkeypatch, capsys):
+    write_csv(Path("user/pairs.csv"), ROWS)
+    given = []
+    monkeypatch.setattr(train, "train", lambda config, workdir: given.append((config, workdir)))
+    assert status("check user/pairs.csv --encoder=jax:any") == 0
+    assert sum(encoded_blocks) == IMAGES and "32 captions" in capsys.readouterr().out
+    assert read_record("pairs-data")["split"] == BY_RUN
+    encoded_blocks.clear()
+    assert status("train user/pairs.csv --config.train.epochs=1 --workdir=runs/mine") == 0
+    [(config, workdir)] = given
+    assert (config.data.path, workdir) == ("pairs-data", "runs/mine") and not encoded_blocks
+    assert config.train.epochs == 1
+    for flag in ("encoder=jax:other", "caption_column=filepath", "pictures=user/images"):
+        assert status(f"check user/pairs.csv --{flag}") == 1
+    assert status("check user/pairs.csv --caption_column=title --image_column=filepath") == 0
+    write_csv(Path("user/pairs.csv"), ROWS[:-1])
+    with pytest.raises(SystemExit, match=r"(?s)pairs-data: found other data.*--data=pairs-data"):
+        program.main(["check", "user/pairs.csv"])
+    assert not encoded_blocks
+    assert status("check nowhere.csv") == 1
+    assert status("train user/pairs.csv --coordinator=auto") == 1
 
 
 @pytest.mark.parametrize(
