@@ -20,6 +20,7 @@ from l2rm_jax.evaluation.recall import recall_table
 from l2rm_jax.run.config_file import check_workdir
 from l2rm_jax.run.data_hashes import keep_hashes
 from l2rm_jax.run.detector import open_detector
+from l2rm_jax.run.epoch_time import describe_epochs
 from l2rm_jax.run.fold_runs import judged_epoch
 from l2rm_jax.run.health import chance_rsum, require_finite
 from l2rm_jax.run.initialise import (
@@ -171,7 +172,7 @@ def describe(run: Run, replicas: Replicas) -> str:
     chance, _ = chance_rsum(len(dev.images), dev.captions_per_image)
     lines = [
         f"{config.data.name}: {len(train.images):,} images, {len(train):,} captions; "
-        f"{config.method}, {config.model.head}; "
+        f"{config.method}, {config.model.head}; {describe_epochs(config, run.total_epochs)}; "
         f"dev {len(dev.images):,} images (chance: {chance:.1f})",
         *([train.drawn.sentence()] if train.drawn else []),
         *run.data.mismatch.sentences(),
@@ -189,8 +190,7 @@ def describe(run: Run, replicas: Replicas) -> str:
 
 def data_warnings(data: Data, judged: Summary | None) -> dict[str, str]:
     """Collect warnings about the training data before the first step."""
-    train = data.train
-    words = {}
+    train, words = data.train, {}
     if len(data.vocabulary):
         words = report_words("train", train.captions, train.tokens, data.vocabulary).warnings
     return {**words, **(judged.warnings if judged else {})}
@@ -221,11 +221,7 @@ def _newest_checkpoint(run: Run) -> str:
 
 
 def _train_epochs(
-    run: Run,
-    log: RunLog,
-    stop: StopSignal,
-    judge: Callable,
-    on_epoch: OnEpoch | None,
+    run: Run, log: RunLog, stop: StopSignal, judge: Callable, on_epoch: OnEpoch | None
 ) -> None:
     """Judge, plan and train (or fit), validate and save each epoch that is left.
 
@@ -324,6 +320,8 @@ def _train_epoch(
                 if done:  # a signal may end the wait: set the position that is saved then
                     fetch_metrics()
                     run.position |= {"step_in_epoch": done, **means.state}
+                if line := run.describe_epoch(batch, len(stream)):
+                    log.say(line)
                 with bar.paused("compiling"):
                     run.compile_step(batch, stop.wait)
                 if epoch < settings.warmup_epochs:

@@ -24,6 +24,7 @@ from l2rm_jax.data.train_pairs import Data, TrainPairs
 from l2rm_jax.devices.batch import Batch
 from l2rm_jax.devices.hosts import advise_on_memory
 from l2rm_jax.devices.parallel import AXIS, Replicas, RunAhead
+from l2rm_jax.devices.work import count_operations
 from l2rm_jax.evaluation.recall import recalls
 from l2rm_jax.evaluation.scoring import Scorer
 from l2rm_jax.methods import EpochPlan, make_method
@@ -32,6 +33,7 @@ from l2rm_jax.methods.networks import combine_scores
 from l2rm_jax.methods.pair_values import initial_state, replace_pair_values
 from l2rm_jax.models import make_model
 from l2rm_jax.run.checkpoints import RunCheckpoints
+from l2rm_jax.run.epoch_time import describe_epoch_time, is_short
 from l2rm_jax.run.health import Health, make_reference, require_finite
 from l2rm_jax.run.inputs import check_train_size
 from l2rm_jax.run.memory_hints import scoring_hints, training_hints
@@ -202,6 +204,14 @@ class Run:
         """
         with self._training_memory():
             self._train_step.compile(self.state, self._shards(batch), wait=wait)
+
+    def describe_epoch(self, batch: dict[str, Batch], steps: int) -> str:
+        """Describe how long an epoch of such batches takes on a CPU; "" if it is short."""
+        size = sum(x.size for x in jax.tree.leaves(self._abstract_state.params))
+        if not self.replicas.on_cpu or is_short(size, len(self.data.train)):
+            return ""
+        work = count_operations(self._train_step.function, self.state, self._shards(batch))
+        return describe_epoch_time(self.config, work, steps, len(self.data.train.images))
 
     def compile_main_step(self, epoch: int) -> None:
         """Start to compile the step that follows the warm-up, while the warm-up trains.
