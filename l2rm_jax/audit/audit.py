@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Int64
 from ml_collections import ConfigDict
 
-from l2rm_jax.audit.lines import Lines, find_lines
 from l2rm_jax.audit.review import FITS, WRONG, Decisions, ReviewedRate, draw_review, reviewed_rate
 from l2rm_jax.audit.run_columns import OfRun
 from l2rm_jax.data.files import replace_file
@@ -31,6 +30,8 @@ from l2rm_jax.judging.verdict import verdict
 
 if TYPE_CHECKING:
     import pandas
+
+    from l2rm_jax.audit.lines import Lines
 
 _TABLE = "table."  # before the names of further columns, which may be called like a side
 SHOWN = 10  # most suspicious pairs that a notebook displays
@@ -111,8 +112,10 @@ class Audit:
         return self.judgement.decided(self.decisions.rows(FITS), self.decisions.rows(WRONG))
 
     @cached_property
-    def lines(self) -> Lines:
+    def lines(self) -> "Lines":
         """Numbers of the pairs for everything that a person reads."""
+        from l2rm_jax.audit.lines import find_lines
+
         path = self.pairs.name if self.config is None else self.config.data.path
         is_train = self.pairs.split == "train" and Path(path).is_dir()
         drawn = None if self.train is None else self.train.drawn  # by a run, from all pairs
