@@ -74,6 +74,8 @@ def test_a_table_is_imported_and_audited(encoded_blocks, capsys, monkeypatch, na
     # A complete directory is refused; the remedy encodes nothing.
     encoded_blocks.clear()
     assert main(words) == 1
+    with pytest.raises(SystemExit, match=f"--config.judgement.path={out}"):  # judges nothing again
+        program.main([*words, "--config.audit.review=decisions.csv"])
     assert main(["audit", f"--data={out}/data", "--out=again"]) == 0
     assert encoded_blocks == []
     assert [row["line"] for row in suspects("again")] == [row["line"] for row in suspects(out)]
