@@ -31,14 +31,14 @@ class Lines(NamedTuple):
 
     def name(self, row: int) -> str:
         """Return how a text names a pair: `line 12`."""
-        return f"{self.word} {self.numbers[row]:,}"
+        return f"{self.word} {self.numbers[row]}"
 
     def shift_sentence(self, shift: Shift) -> str:
         """Return a sentence that names the shifted rows and the offset of their images."""
         run = self.numbers[shift.first : shift.last + 1]
         rows = "one row" if abs(shift.offset) == 1 else f"{abs(shift.offset)} rows"
         where = f"{rows} {'later' if shift.offset > 0 else 'earlier'}"
-        name = f"{self.word.capitalize()}s {run.min():,}-{run.max():,}"
+        name = f"{self.word.capitalize()}s {run.min()}-{run.max()}"
         return f"{name}: the captions match the images {where}."
 
 

@@ -69,7 +69,7 @@ def tables(audit: Audit) -> list[Table]:
     shifts = [(lines.shift_sentence(each),) for each in found.shifts[:_SHOWN]]
     texts = audit.pairs.texts or [""] * len(found.image_of)
     repeated = [
-        (f"{each.images:,}", f"{lines.numbers[each.row]:,}", _short(texts[each.row]))
+        (f"{each.images:,}", str(lines.numbers[each.row]), _short(texts[each.row]))
         for each in found.repeated[:_SHOWN]
     ]
     conflicts = [
@@ -123,14 +123,14 @@ def _first_lines(audit: Audit) -> dict[int, str]:
     image_of, lines = audit.judgement.image_of, audit.lines.numbers
     rows = [each.row for each in audit.judgement.placeholders[:_SHOWN]]
     firsts = {row: lines[image_of == row][:1] for row in rows}
-    return {row: f"{first[0]:,}" if len(first) else "-" for row, first in firsts.items()}
+    return {row: str(first[0]) if len(first) else "-" for row, first in firsts.items()}
 
 
 def suspects_table(audit: Audit) -> str:
     """Return the most suspicious pairs as a table of Markdown; "" without any."""
     rows = [
         (
-            *(f"{each.rank:,}", f"{each.line:,}", each.id, _short(each.caption)),
+            *(f"{each.rank:,}", str(each.line), each.id, _short(each.caption)),
             *(percent(each.posterior), each.kind.replace("_", " ")),
             _short(each.proposal),
         )

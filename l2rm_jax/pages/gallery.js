@@ -45,11 +45,6 @@ function openDoor(name, row = null) {
   document.body.dataset.door = door;
   find("list-door").setAttribute("aria-pressed", door === "list");
   find("review-door").setAttribute("aria-pressed", door === "review");
-  find("door-note").textContent = door === "review"
-    ? "Begin here: the results of the audit are hidden until you have decided."
-    : data.row
-      ? `${count(data.order.length)} of ${count(about.pairs)} pairs, the most suspicious first.`
-      : "All pairs, the most suspicious first.";
   refresh(row);
 }
 
@@ -121,11 +116,23 @@ function showProgress() {
     ? `${count(reviewed)} of ${count(about.review.length)} decided`
     : `${count(decisions.byRow.size)} decided`;
   find("filters").lastElementChild.lastElementChild.textContent = count(decisions.byRow.size);
-  showRate(about.review.length > 0 && reviewed === about.review.length);
+  const isDone = about.review.length > 0 && reviewed === about.review.length;
+  showRate(isDone);
+  find("door-note").textContent = noteOfDoor(isDone);
+}
+
+// Describe the pairs of this door; `isDone`: whether the whole review is decided.
+function noteOfDoor(isDone) {
   if (!decisions.storage) {
-    find("door-note").textContent =
-      "This browser does not store decisions for this page: download them before you close it.";
+    return "This browser does not store decisions for this page: download them before you close it.";
   }
+  if (door === "review") {
+    return isDone ? "All pairs of the review are decided."
+      : "Begin here: the results of the audit are hidden until you have decided.";
+  }
+  return data.row
+    ? `${count(data.order.length)} of ${count(about.pairs)} pairs, the most suspicious first.`
+    : "All pairs, the most suspicious first.";
 }
 
 // The end of the review: the rate by eye, and the command that uses the decisions.
