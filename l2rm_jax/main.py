@@ -55,6 +55,8 @@ _CHECKPOINTS = Flag(
     "a published PyTorch checkpoint to test instead; repeat the flag to average several",
     many=True,
 )
+_SOURCE = SOURCE._replace(meaning=f"a table, an archive or a folder to import; {SOURCE.meaning}")
+_OF_IMPORT = tuple(filter(None, map(IMPORT.flag, IMPORT_FLAGS)))
 _HOSTS = (
     Flag(
         "coordinator",
@@ -71,6 +73,7 @@ def _check(command: Command) -> None:
     from l2rm_jax.check import check
     from l2rm_jax.run.config_file import read_config
 
+    command = _with_imported(command)
     if command.is_built_in and command["workdir"]:
         read_config(command["workdir"])  # there is none: that is the error
     if command.is_built_in:
@@ -81,9 +84,19 @@ def _check(command: Command) -> None:
 def _train(command: Command) -> None:
     from l2rm_jax.train import train
 
+    command = _with_imported(command)
     if command.is_built_in:
         _log.info("no config, no data: training on scenes, the built-in data set")
     train(command.config, command["workdir"] or default_workdir(command.config))
+
+
+def _with_imported(command: Command) -> Command:
+    """Return a command on imported data, if its source is a table, an archive or a folder."""
+    if not command["source"]:
+        return command
+    from l2rm_jax.importing.from_source import import_beside
+
+    return import_beside(command, MODES)
 
 
 def default_workdir(config: ConfigDict) -> str:
@@ -133,11 +146,11 @@ def _audit(command: Command) -> None:
         raise ConfigError("--config cannot be combined with a run, which has its own config")
     if command.is_built_in and not workdir:
         _log.info("no config, no data: auditing scenes, the built-in data set")
-    if workdir:
-        found = audit.audit_run(workdir, out, command.changes, place)
-    else:
-        found = audit.audit_directory(command.config, out, place, name)
     flags = [*_flags_of_pairs(command)]
+    if workdir:
+        found = audit.audit_run(workdir, out, command.changes, place, flags)
+    else:
+        found = audit.audit_directory(command.config, out, place, name, flags)
     print(describe_audit(found, out, flags) if found else describe_share(place.share, out))
     if found and (status := audit.exit_status(found)):
         sys.stdout.flush()
@@ -183,8 +196,9 @@ MODES = (
         "describe and check the data",
         "l2rm check --data=D",
         (
-            *(SOURCE, CONFIG, FIELD, DATA, PRETRAINED),
+            *(_SOURCE, CONFIG, FIELD, DATA, PRETRAINED),
             Flag("workdir", "DIR", "a run whose config and data are checked"),
+            *_OF_IMPORT,
         ),
         _check,
     ),
@@ -193,7 +207,7 @@ MODES = (
         "find mismatched pairs",
         "l2rm audit pairs.csv",
         (
-            SOURCE._replace(meaning=f"a table, an archive or a folder to import; {SOURCE.meaning}"),
+            _SOURCE,
             *(CONFIG, FIELD, PRETRAINED),
             DATA._replace(value="DIR", meaning="directory of the data"),
             Flag("workdir", "DIR", "a run whose data are audited; its own judgement is used"),
@@ -204,7 +218,7 @@ MODES = (
                 default="NAME-audit for the SOURCE NAME.csv",
             ),
             Flag("by", "COLUMN", "report the rate of each value of a column of the imported table"),
-            *filter(None, map(IMPORT.flag, IMPORT_FLAGS)),
+            *_OF_IMPORT,
             *SHARED_PLACE,
         ),
         _audit,
@@ -215,7 +229,7 @@ MODES = (
         "train",
         "train or continue a run",
         "l2rm --config=f30k:rcl --data=D",
-        (SOURCE, CONFIG, FIELD, DATA, PRETRAINED, _WORKDIR, *_HOSTS),
+        (_SOURCE, CONFIG, FIELD, DATA, PRETRAINED, _WORKDIR, *_OF_IMPORT, *_HOSTS),
         _train,
         "training has not begun; a judgement of the pairs is kept once it is finished",
     ),

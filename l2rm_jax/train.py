@@ -189,11 +189,7 @@ def _newest_checkpoint(run: Run) -> str:
 
 
 def _train_epochs(
-    run: Run,
-    log: RunLog,
-    stop: StopSignal,
-    judge: Callable,
-    on_epoch: OnEpoch | None,
+    run: Run, log: RunLog, stop: StopSignal, judge: Callable, on_epoch: OnEpoch | None
 ) -> None:
     """Judge, plan and train (or fit), validate and save each epoch that is left.
 

@@ -32,6 +32,12 @@ SUM_SECONDS, SUMMANDS = 0.055, 5_000_000
 BEGAN = pytest.StashKey[float]()
 
 
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory, monkeypatch) -> None:
+    """Keep nothing that a test writes into the user's cache directory."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Simulate several devices, and share compiled programs between tests and workers."""
     jax.config.update("jax_num_cpu_devices", int(os.environ.get("JAX_NUM_CPU_DEVICES", "4")))

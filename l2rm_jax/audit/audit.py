@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack, overload
 
@@ -29,6 +30,8 @@ from l2rm_jax.judging.verdict import verdict
 
 if TYPE_CHECKING:
     import pandas
+
+    from l2rm_jax.audit.lines import Lines
 
 _TABLE = "table."  # before the names of further columns, which may be called like a side
 SHOWN = 10  # most suspicious pairs that a notebook displays
@@ -58,6 +61,7 @@ class Audit:
       train: the pairs as training reads them; None for arrays, shards and audits read from disk.
       config: the config that describes them; None likewise.
       words: report on the vocabulary, if the captions are judged by their words; else None.
+      again: shell command that audits again with the decisions of a review; "" if unknown.
     """
 
     pairs: Pairs
@@ -68,6 +72,7 @@ class Audit:
     train: TrainPairs | None = None
     config: ConfigDict | None = None
     words: WordReport | None = None
+    again: str = ""
 
     def __len__(self) -> int:
         return len(self.judgement)
@@ -105,6 +110,17 @@ class Audit:
         if self.decisions is None:
             return self.judgement
         return self.judgement.decided(self.decisions.rows(FITS), self.decisions.rows(WRONG))
+
+    @cached_property
+    def lines(self) -> "Lines":
+        """Numbers of the pairs for everything that a person reads."""
+        from l2rm_jax.audit.lines import find_lines
+
+        path = self.pairs.name if self.config is None else self.config.data.path
+        is_train = self.pairs.split == "train" and Path(path).is_dir()
+        drawn = None if self.train is None else self.train.drawn  # by a run, from all pairs
+        rows = np.arange(len(self)) if drawn is None else drawn.rows
+        return find_lines(path if is_train else "", rows)
 
     def verdict(self) -> list[str]:
         """Return sentences on the rate, the suspicious pairs and the undetected mismatches."""

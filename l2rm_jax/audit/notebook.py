@@ -3,6 +3,7 @@
 from typing import Any
 
 from l2rm_jax.audit.audit import Audit
+from l2rm_jax.audit.suspects import percent
 from l2rm_jax.judging.judgement import KINDS
 from l2rm_jax.pages.markup import escape_text
 from l2rm_jax.pages.thumbnails import make_thumbnail
@@ -27,7 +28,7 @@ def audit_html(audit: Audit, pairs: int) -> str:
     for row in rows:
         image = int(found.image_of[row])
         picture = "" if data.pictures is None else _picture(data.pictures[image])
-        cells = [ids[image], labels[row], f"{found.posterior[row]:.0%}"]
+        cells = [ids[image], labels[row], percent(found.posterior[row])]
         cells.append(KINDS[found.kind[row]].replace("_", " "))
         if found.proposal.shape[1]:
             best = found.proposal[row, 0]

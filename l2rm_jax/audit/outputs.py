@@ -7,8 +7,8 @@ import numpy as np
 
 from l2rm_jax.audit import report
 from l2rm_jax.audit.audit import Audit
-from l2rm_jax.audit.cleaned_table import write_kept_table
-from l2rm_jax.audit.review import FITS, check_sample
+from l2rm_jax.audit.cleaned_table import Sorted, write_tables
+from l2rm_jax.audit.review import FITS, check_sample, hash_decisions
 from l2rm_jax.audit.suspects import write_suspects
 from l2rm_jax.audit.table import FILES, pair_columns, write_table
 from l2rm_jax.data.files import new_directory, replace_array, replace_file
@@ -60,7 +60,7 @@ def write_files(audit: Audit, directory: Path) -> None:
         f"kept.npy: rows of the {np.count_nonzero(kept):,} pairs that are not suspicious",
         "scores.npy: 1 - posterior of each pair",
         *_write_ids(audit, kept, directory),
-        _write_kept(audit, kept, directory),
+        *_write_cleaned(audit, kept, directory),
     ]
     if decisions is not None:
         replace_array(directory / "known.npy", np.sort(decisions.rows(FITS)))
@@ -89,12 +89,15 @@ def _write_ids(audit: Audit, kept: np.ndarray, directory: Path) -> list[str]:
     return [f"{IDS}: your name of the image of each kept pair"]
 
 
-def _write_kept(audit: Audit, kept: np.ndarray, directory: Path) -> str:
-    """Write the user's table without the suspicious rows; return a sentence about it."""
-    config = audit.config
+def _write_cleaned(audit: Audit, kept: np.ndarray, directory: Path) -> list[str]:
+    """Divide the user's table into kept and dropped rows; return sentences about the tables."""
+    config, decisions = audit.config, audit.decisions
     if audit.truth is not None:
-        return "no kept table: the pairs were mismatched deliberately, so the table has other pairs"
-    return write_kept_table(config and config.data, kept, directory)
+        return [
+            "no kept table: the pairs were mismatched deliberately, so the table has other pairs"
+        ]
+    taken = {} if decisions is None else decisions.taken
+    return write_tables(config and config.data, Sorted(kept, audit.pairs.texts, taken), directory)
 
 
 def _write_page(
@@ -103,10 +106,12 @@ def _write_page(
     pairs, judgement, ids = audit.pairs, audit.judgement, audit.pairs.image_ids
     rows_of_captions = (f"caption {row}" for row in range(len(pairs)))
     captions = pairs.texts or pairs.caption_ids or [*rows_of_captions]
+    decided = [] if audit.decisions is None else audit.decisions.entries
+    key = pairs.digest or pairs.fingerprint
     gallery = Gallery(
         title=f"{pairs.name}: {len(pairs):,} pairs, {len(ids):,} images; "
         f"seed {audit.settings.seed}",
-        key=pairs.digest or pairs.fingerprint,
+        key=f"{key}:{hash_decisions(decided)}" if decided else key,
         pairs=judgement.made.fingerprint,
         verdict=[*audit.verdict(), *warnings],
         details=report.tables(audit),
@@ -117,6 +122,10 @@ def _write_page(
         review=rows,
         review_weight=weight,
         shown=audit.settings.gallery,
+        word=audit.lines.word,
+        lines=audit.lines.numbers,
+        decided=decided,
+        command=audit.again,
     )
     write_gallery(directory / GALLERY, gallery)
 

@@ -11,10 +11,11 @@ import numpy as np
 
 from l2rm_jax.audit.audit import Audit
 from l2rm_jax.audit.review import UNSURE, WRONG, Decisions, ReviewedRate
+from l2rm_jax.audit.suspects import find_suspects, percent
 from l2rm_jax.auroc import auroc
 from l2rm_jax.judging.judgement import KINDS
 from l2rm_jax.judging.rates_by import GroupRate
-from l2rm_jax.judging.verdict import shift_sentence, suspicious_list
+from l2rm_jax.judging.verdict import suspicious_list
 from l2rm_jax.version import __version__
 
 _SHOWN = 20  # most rows of a table
@@ -24,6 +25,7 @@ _MEANINGS = {
     "near_duplicate": "a near duplicate of the image has the same caption, so it fits as well",
     "swapped_caption": "the caption fits no better than a random caption",
     "swapped_set": "all captions of the image belong to another image",
+    "suspicious": "the only caption of its image fits no better than a random caption",
     "uninformative": "the caption does not describe any particular image",
     "shifted": "in a run of rows whose captions belong to the images of other rows",
     "placeholder": "its picture is stored with many unrelated captions",
@@ -46,6 +48,7 @@ Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]  # title, header, row
 def tables(audit: Audit) -> list[Table]:
     """Return the tables of the report, without empty ones."""
     found, ids, words = audit.judgement, audit.pairs.image_ids, audit.words
+    lines, first = audit.lines, _first_lines(audit)
     counts = np.bincount(found.kind, minlength=len(KINDS))
     kinds = [
         (name.replace("_", " "), f"{count:,}", _MEANINGS[name])
@@ -60,17 +63,20 @@ def tables(audit: Audit) -> list[Table]:
     if found.unreliable_reason:  # tables of unreliable numbers would look like success
         kinds, mechanisms = [], []
     pictures = [
-        (ids[each.row], f"{each.row:,}", f"{each.images:,}", f"{each.pairs:,}")
+        (ids[each.row], first[each.row], f"{each.images:,}", f"{each.pairs:,}")
         for each in found.placeholders[:_SHOWN]
     ]
-    shifts = [(shift_sentence(each),) for each in found.shifts[:_SHOWN]]
+    shifts = [(lines.shift_sentence(each),) for each in found.shifts[:_SHOWN]]
     texts = audit.pairs.texts or [""] * len(found.image_of)
     repeated = [
-        (f"{each.images:,}", f"{each.row:,}", _short(texts[each.row]))
+        (f"{each.images:,}", str(lines.numbers[each.row]), _short(texts[each.row]))
         for each in found.repeated[:_SHOWN]
     ]
     conflicts = [
-        (ids[found.image_of[one]], *(f"{row}: {_short(texts[row])}" for row in (one, other)))
+        (
+            ids[found.image_of[one]],
+            *(f"{lines.name(row)}: {_short(texts[row])}" for row in (one, other)),
+        )
         for one, other in found.conflicts[:_SHOWN]
     ]
     by = audit.settings.by
@@ -94,7 +100,7 @@ def tables(audit: Audit) -> list[Table]:
         (_title("Shifted rows", found.shifts), ("",), shifts),
         (
             _title("Captions stored with many images", found.repeated),
-            ("images", "row", "text"),
+            ("images", lines.word, "text"),
             repeated,
         ),
         (
@@ -104,12 +110,37 @@ def tables(audit: Audit) -> list[Table]:
         ),
         (
             _title("Pictures with many unrelated captions", found.placeholders),
-            ("picture", "row", "images", "captions"),
+            ("picture", lines.word, "images", "captions"),
             pictures,
         ),
         ("Captions as words", ("caption", "words"), words.examples if words else ()),
     ]
     return [table for table in asked if table[2]]
+
+
+def _first_lines(audit: Audit) -> dict[int, str]:
+    """Return the number of the first pair of each placeholder picture, by row of the picture."""
+    image_of, lines = audit.judgement.image_of, audit.lines.numbers
+    rows = [each.row for each in audit.judgement.placeholders[:_SHOWN]]
+    firsts = {row: lines[image_of == row][:1] for row in rows}
+    return {row: str(first[0]) if len(first) else "-" for row, first in firsts.items()}
+
+
+def suspects_table(audit: Audit) -> str:
+    """Return the most suspicious pairs as a table of Markdown; "" without any."""
+    rows = [
+        (
+            *(f"{each.rank:,}", str(each.line), each.id, _short(each.caption)),
+            *(percent(each.posterior), each.kind.replace("_", " ")),
+            _short(each.proposal),
+        )
+        for each in find_suspects(audit)[:_SHOWN]
+    ]
+    header = ["", audit.lines.word, "image", "caption", "suspicion", "kind", "proposal"]
+    found = audit.judgement
+    is_unsure = found.unreliable_reason and not found.is_rankable
+    title = f"The most suspicious pairs{' (this ranking is unreliable)' if is_unsure else ''}"
+    return f"## {title}\n\n{_markdown(header, rows)}" if rows else ""
 
 
 def _title(title: str, rows: Sequence) -> str:
@@ -153,6 +184,7 @@ def page(audit: Audit, reviewed: ReviewedRate | None, notes: Sequence[str]) -> s
         *audit.verdict(),
         *(f"**Warning.** {line}" for line in warnings(audit, reviewed)),
     ]
+    parts += filter(None, [suspects_table(audit)])
     parts += [f"## {title}\n\n{_markdown(*rest)}" for title, *rest in tables(audit)]
     if found.mechanisms and not found.unreliable_reason:
         parts.append(

@@ -5,6 +5,7 @@ strata of their posterior with known probabilities, so the weighted share of wro
 unbiased estimate of the share of mismatched pairs, including near mismatches.
 """
 
+import hashlib
 import re
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -48,6 +49,24 @@ class Decisions(NamedTuple):
     def rows(self, decision: str) -> Int[np.ndarray, " m"]:
         """Return the pairs with this decision."""
         return self.row[self.decision == decision]
+
+    @property
+    def taken(self) -> dict[int, int]:
+        """Row of the caption that was chosen instead, by the row of the wrong pair."""
+        chosen = (self.decision == WRONG) & (self.caption >= 0)
+        return dict(zip(self.row[chosen].tolist(), self.caption[chosen].tolist(), strict=True))
+
+    @property
+    def entries(self) -> list[tuple[int, str, int, str]]:
+        """The decisions one by one: row, decision, caption and door."""
+        doors = np.where(self.is_review, REVIEW, LIST)
+        columns = self.row, self.decision, self.caption, doors
+        return [*zip(*(column.tolist() for column in columns), strict=True)]
+
+
+def hash_decisions(entries: Sequence[tuple[int, str, int, str]]) -> str:
+    """Hash `Decisions.entries`, in hexadecimal."""
+    return hashlib.blake2b(repr(entries).encode(), digest_size=8).hexdigest()
 
 
 class ReviewedRate(NamedTuple):

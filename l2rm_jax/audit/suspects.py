@@ -5,15 +5,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int
 
 from l2rm_jax.audit.audit import SHOWN, Audit
-from l2rm_jax.data.files import open_array
-from l2rm_jax.data.record import read_record
-from l2rm_jax.data.split_files import split_file
-from l2rm_jax.importing.csv_rows import find_dialect
-from l2rm_jax.importing.text_io import open_text
-from l2rm_jax.importing.writing import hash_file
+from l2rm_jax.audit.lines import LINE, ROW
 from l2rm_jax.judging.judgement import KINDS, PLACEHOLDER
 
 SUSPECTS = "suspects.csv"
@@ -26,7 +20,7 @@ class Suspect(NamedTuple):
 
     Attributes:
       rank: from 1, the most suspicious.
-      line: line of the user's file; for data without a table, the row of the pair, from 0.
+      line: number of the pair for a person (`Lines`): the line of the user's file, if it has any.
       id: the user's name of the image.
       caption: its text; without texts, its id.
       posterior: probability of being mismatched.
@@ -58,7 +52,7 @@ def find_suspects(audit: Audit) -> list[Suspect]:
         is_listed[found.order[:SHOWN]] = True
     order = found.order[is_listed[found.order]]
     order = order[np.argsort(found.kind[order] == PLACEHOLDER, kind="stable")]
-    lines = _lines(audit)
+    lines = audit.lines.numbers
     texts = pairs.texts or pairs.caption_ids or [*map(str, range(len(audit)))]
     suspects = []
     for rank, row in enumerate(order.tolist(), 1):
@@ -87,7 +81,8 @@ def write_suspects(audit: Audit, directory: Path) -> str:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(Suspect._fields)
         writer.writerows(map(_cells, suspects))
-    return f"{SUSPECTS}: the {len(suspects):,} suspicious pairs by line of your file, worst first"
+    by = "line of your file" if audit.lines.word == LINE else ROW
+    return f"{SUSPECTS}: the {len(suspects):,} suspicious pairs by {by}, worst first"
 
 
 def _cells(suspect: Suspect) -> list[str]:
@@ -113,12 +108,24 @@ def describe_suspects(audit: Audit, directory: Path) -> list[str]:
     lines = [f"The most suspicious captions{proposals} (all in {directory / SUSPECTS}{unsure}):"]
     width = max(len(row["line"]) for row in rows)
     for row in rows:
-        line = f"  line {row['line']:>{width}}: {_short(row['id'], _NAME)}: "
+        line = f"  {audit.lines.word} {row['line']:>{width}}: {_short_path(row['id'], _NAME)}: "
         line += _short(row["caption"], _TEXT)
         if row["proposal"]:
-            line += f" -> {_short(row['proposal'], _TEXT)} ({float(row['probability']):.0%})"
+            line += f" -> {_short(row['proposal'], _TEXT)} ({percent(float(row['probability']))})"
         lines.append(line)
     return lines
+
+
+def percent(share: float) -> str:
+    """Return a probability as a percentage, without rounding it to a certainty."""
+    if 0 < share < 0.005 or 0.995 <= share < 1:
+        return "<1%" if share < 0.5 else ">99%"
+    return f"{share:.0%}"
+
+
+def _short_path(text: str, width: int) -> str:
+    """Shorten a name, whose end tells more than its directories."""
+    return _short(text if len(text) <= width else f"...{text[3 - width :]}", width)
 
 
 def _short(text: str, width: int) -> str:
@@ -126,29 +133,3 @@ def _short(text: str, width: int) -> str:
     text = " ".join(text.split())
     text = text if len(text) <= width else f"{text[: width - 3]}..."
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
-def _lines(audit: Audit) -> Int[np.ndarray, " pairs"]:
-    """Return the line of the user's file of each pair, as a spreadsheet counts; else its row."""
-    path = audit.config.data.path if audit.config is not None else ""
-    record = read_record(path) if path else None
-    file = split_file(path, "train", "rows")
-    if record is None or not file.is_file():
-        return np.arange(len(audit))
-    rows = np.array(open_array(file))[: len(audit)]  # of the first images, as training reads them
-    lines = _lines_of_rows(record)
-    return rows if lines is None else lines[rows - 1]
-
-
-def _lines_of_rows(record: dict) -> Int[np.ndarray, " rows"] | None:
-    """Return the line of each row of the table, from 1; None for sources without lines."""
-    source = record["source"]
-    kind, path = source["kind"], Path(source["path"] or "")
-    if kind not in ("csv", "tsv", "jsonl") or source.get("bytes") is None:
-        return None
-    if not path.is_file() or [hash_file(path)] != source["hashes"]:
-        return None
-    if kind == "jsonl":
-        return np.flatnonzero([bool(line.strip()) for line in open_text(path).lines()]) + 1
-    columns = [*record["columns"]["image"], *record["columns"]["captions"]]
-    return np.array(find_dialect(path, kind, columns).spreadsheet_lines())

@@ -102,6 +102,8 @@ def fields_screen(config_name: str | None = None) -> str:
             default = repr(values[name])
             if isinstance(values[name], str):
                 default = values[name] or '""'
+            if name == "train.epochs":
+                default = f"{values['train.warmup_epochs']} warm-up + {default}"
             meaning = f"{known.meaning if known else ''} [{default}]".lstrip()
             lines += _columns(name.rpartition(".")[2], meaning, width)
     return "\n".join(lines)

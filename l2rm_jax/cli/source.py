@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from l2rm_jax.cli.mode import SOURCE, Mode
-from l2rm_jax.cli.words import Given, command_text
+from l2rm_jax.cli.words import Given
 from l2rm_jax.data.record import DATASET_FILE
 from l2rm_jax.data.shards import have_vectors
 from l2rm_jax.data.split_files import split_file
@@ -29,8 +29,7 @@ def place_source(flags: Sequence[Given], mode: Mode) -> tuple[Given, ...]:
       mode: the mode; one without `--data`, such as the import, takes every source as it is.
 
     Raises:
-      ConfigError: another flag names the data too, a flag of the import is useless, or the mode
-        imports nothing and the source would have to be imported.
+      ConfigError: another flag names the data too, or a flag of the import is useless.
     """
     given = dict(flags)
     source = given.get(SOURCE.name)
@@ -44,17 +43,13 @@ def place_source(flags: Sequence[Given], mode: Mode) -> tuple[Given, ...]:
         )
     if not source:
         return tuple(flags)
+    is_output = mode.name == "train" and flag != "workdir"  # a new run on the source
     for other in ("data", "workdir"):
-        if other in given:
+        if other in given and not (other == "workdir" and is_output):
             raise ConfigError(f"the source {source} cannot be combined with --{other}")
-    if flag == SOURCE.name and mode.flag(IMPORT_FLAGS[0]) is None:
-        raise ConfigError(
-            f"{source}: found no data and no run, expected the directory of one",
-            hint=command_text("audit", [(SOURCE.name, source)]) if Path(source).exists() else None,
-        )
     placed = tuple((flag if name == SOURCE.name else name, value) for name, value in flags)
     if mode.flag("out") is not None and not given.get("out"):
-        placed += (("out", f"{_name(source)}-{mode.name}"),)
+        placed += (("out", f"{source_name(source)}-{mode.name}"),)
     return placed
 
 
@@ -69,7 +64,7 @@ def _flag_of(source: str) -> str:
     return "data" if path.is_dir() and have_vectors(path) else SOURCE.name
 
 
-def _name(source: str) -> str:
+def source_name(source: str) -> str:
     """Return the name of a source without its directory and ending."""
     path = Path(source)
     if not path.exists() and any(sign in path.name for sign in "*?["):  # a pattern of files

@@ -113,12 +113,23 @@ def keep_compiled_programs() -> None:
     """
     if jax.config.jax_compilation_cache_dir is not None:
         return
+    if (directory := cache_directory("compiled")) is not None:
+        jax.config.update("jax_compilation_cache_dir", str(directory))
+
+
+def cache_directory(name: str) -> Path | None:
+    """Return a directory in the user's cache directory, `$XDG_CACHE_HOME` or `~/.cache`.
+
+    Returns:
+      The directory, which is made if missing; None without a home directory, or if this user may
+      not write to it.
+    """
     with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: there is no home directory
         caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        directory = Path(caches, "l2rm_jax", "compiled")
+        directory = Path(caches, "l2rm_jax", name)
         directory.mkdir(parents=True, exist_ok=True)
-        if os.access(directory, os.W_OK):
-            jax.config.update("jax_compilation_cache_dir", str(directory))
+        return directory if os.access(directory, os.W_OK) else None
+    return None
 
 
 def set_compiler_flags() -> None:

@@ -4,7 +4,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ from l2rm_jax.data.encoders.encoder import Encoder
 from l2rm_jax.data.files import open_arrays, replace_arrays
 from l2rm_jax.data.pictures import UnreadableError, open_picture
 from l2rm_jax.errors import DataError
+from l2rm_jax.importing.encoding_cache import EncodingCache, Found
 from l2rm_jax.importing.pictures import DIGEST_BYTES, Pictures, digest_of
 
 _log = logging.getLogger(__name__)
@@ -78,6 +79,8 @@ def encode_pictures(
 ) -> EncodedPictures:
     """Encode the pictures of some images, except those that are encoded already.
 
+    Features that earlier imports have kept are not computed again (`EncodingCache`).
+
     Args:
       encoder: gives the features.
       pictures: gives the pictures.
@@ -89,16 +92,21 @@ def encode_pictures(
       DataError: the encoder's features have another form than it said or gave before.
     """
 
+    cache, known = EncodingCache(encoder), 0
+
     def load(at: int) -> tuple[bytes, object]:
         try:
             image = int(images[at])
             content = pictures.read(image)
+            digest = digest_of(content)
+            if (found := cache.get(digest)) is not None:
+                return digest, found
             with warnings.catch_warnings(record=True) as caught:  # of Pillow, which names no file
                 warnings.simplefilter("always")
                 opened = open_picture(content)
             for each in caught:
                 _log.warning("%s: %s", pictures.names[image].as_py(), each.message)
-            return digest_of(content), opened
+            return digest, opened
         except UnreadableError as error:
             return bytes(DIGEST_BYTES), str(error)
 
@@ -108,12 +116,17 @@ def encode_pictures(
             file = directory / f"images-{start // SHARD:06}.npz"
             places = range(start, min(start + SHARD, len(images)))
             if not file.exists():
-                replace_arrays(file, _encode_shard(encoder, read_ahead(load, places), bar.update))
+                loaded = read_ahead(load, places)
+                arrays, count = _encode_shard(encoder, cache, loaded, bar.update)
+                known += count
+                replace_arrays(file, arrays)
             else:
                 bar.update(len(places))
             files.append(file)
             reasons += read_member(file, "reason").tolist()
             on_shard(reasons)
+    if known:
+        _log.info("%s of %s encodings from the cache", f"{known:,}", f"{len(images):,}")
     reason = np.array(reasons)
     shards = Shards(tuple(files), images[reason == ""])
     done = [each for each in shards.column("done").tolist() if each]
@@ -121,34 +134,60 @@ def encode_pictures(
 
 
 def _encode_shard(
-    encoder: Encoder, loaded: Iterator[tuple], update: Callable[[int], None]
-) -> dict[str, np.ndarray]:
-    digests, reasons, done, features, batch = [], [], [], [], []
+    encoder: Encoder,
+    cache: EncodingCache,
+    loaded: Iterator[tuple[bytes, Any]],
+    update: Callable[[int], None],
+) -> tuple[dict[str, np.ndarray], int]:
+    """Encode the pictures of a shard.
+
+    Args:
+      encoder: gives the features of pictures that are not in the cache.
+      cache: keeps their features.
+      loaded: the hash of each picture, with the picture and its conversions, or the reason why it
+        is unreadable, or its features of the cache.
+      update: called with the number of pictures that are done.
+
+    Returns:
+      The arrays of the shard, and the number of pictures that were in the cache.
+    """
+    digests, reasons, done, batch = [], [], [], []
+    features: list[Any] = []  # of the readable pictures
+    new: list[int] = []  # places of those that are encoded here
 
     def encode() -> None:
         if batch:
-            features.append(_checked(encoder, encoder.encode_images(batch), len(batch)))
+            rows = _checked(encoder, encoder.encode_images(batch), len(batch))
+            for place, row in zip(new[len(new) - len(batch) :], rows, strict=True):
+                features[place] = row
             update(len(batch))
             batch.clear()
 
     for digest, picture in loaded:
         digests.append(np.frombuffer(digest, np.uint8))
-        if isinstance(picture, str):
-            reasons.append(picture)
-            update(1)
+        reasons.append(picture if isinstance(picture, str) else "")
+        if not isinstance(picture, str | Found):
+            new.append(len(features))
+            features.append(None)
+            done.append(", ".join(picture[1]))
+            batch.append(picture[0])
+            if len(batch) == _BATCH:
+                encode()
             continue
-        reasons.append("")
-        done.append(", ".join(picture[1]))
-        batch.append(picture[0])
-        if len(batch) == _BATCH:
-            encode()
+        update(1)
+        if isinstance(picture, Found):
+            features.append(picture.features)
+            done.append(picture.done)
     encode()
-    return {
-        "features": np.concatenate(features) if features else np.zeros((0, 0), np.float16),
+    arrays = {
+        "features": np.stack(features) if features else np.zeros((0, 0), np.float16),
         "digest": np.stack(digests),
         "reason": np.array(reasons),
         "done": np.array(done, str),
     }
+    readable = arrays["digest"][arrays["reason"] == ""]
+    cache.keep(readable[new], arrays["features"][new], arrays["done"][new])
+    return arrays, len(features) - len(new)
 
 
 def encode_captions(

@@ -1,13 +1,16 @@
 """Classify pairs by kind of mismatch, and find captions that contradict each other."""
 
+from collections.abc import Sequence
+
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Float, Int
 
 from l2rm_jax.data.pairs import SUSPICIOUS
 from l2rm_jax.judging.groups import Groups
 from l2rm_jax.judging.judgement import (
     MATCHED,
     NEAR_DUPLICATE,
+    SUSPECT,
     SWAPPED_CAPTION,
     SWAPPED_SET,
     UNINFORMATIVE,
@@ -23,8 +26,13 @@ def kinds(
     found: Posterior,
     groups: Groups,
     image_of: Int[np.ndarray, " pairs"],
+    texts: Sequence[str] | None,
 ) -> Int[np.ndarray, " pairs"]:
     """Return the kind of each pair, without regard to shifted rows.
+
+    Whether a caption was swapped alone or with the others of its image is told only where there are
+    others. A caption without text is uninformative, and so is a text stored with many images, most
+    of which it fits no better than random ones.
 
     A suspicious pair is a near duplicate if another image of its group has the same caption in a
     pair that is not suspicious: a caption that fits that image nearly fits this one.
@@ -34,15 +42,31 @@ def kinds(
       found: posteriors of the pairs.
       groups: groups of near duplicates.
       image_of: row of the image that each caption is stored with.
+      texts: the captions as texts; None: only vectors.
     """
     suspicious = found.posterior > SUSPICIOUS
     kind = np.where(suspicious, SWAPPED_CAPTION, MATCHED)
     kind[suspicious & (found.posterior_set > found.posterior_caption)] = SWAPPED_SET
+    kind[suspicious & (np.bincount(image_of)[image_of] == 1)] = SUSPECT
     contrast = evidence.contrast
     kind[suspicious & (contrast < _UNINFORMATIVE * np.median(contrast))] = UNINFORMATIVE
     said = groups.of_image[image_of] * len(image_of) + groups.text
     kind[suspicious & np.isin(said, said[~suspicious])] = NEAR_DUPLICATE
+    kind[_is_boilerplate(evidence.stored.information, groups)] = UNINFORMATIVE
+    if texts is not None:
+        kind[[row for row, text in enumerate(texts) if not text.strip()]] = UNINFORMATIVE
     return kind
+
+
+def _is_boilerplate(
+    information: Float[np.ndarray, " pairs"], groups: Groups
+) -> Bool[np.ndarray, " pairs"]:
+    """Return whether each caption is a text of many images that fits most of them at random."""
+    pairs = np.bincount(groups.text)
+    at_random = np.bincount(groups.text, information < 0)
+    is_often = np.zeros(len(pairs), bool)
+    is_often[groups.text[[each.row for each in groups.repeated]]] = True
+    return (is_often & (2 * at_random > pairs))[groups.text]
 
 
 def conflicts(

@@ -198,8 +198,10 @@ def _judge(
     fold = back(of.of_pair, -1)
     shifts = find_shifts(models, every.images, every.captions, every.image_of, fold, executor)
     made = Provenance(name, scorer.name, folds, seed, of_all, __version__, fingerprint)
+    kind = kinds(evidence, found, groups, of.image_of, pairs.texts)
     judgement = _judgement(
-        every.image_of, back, of, groups, evidence, found, proposals, shifts, placeholders, made
+        *(every.image_of, back, of, groups, evidence, found, kind, proposals, shifts),
+        *(placeholders, made),
     )
     return replace(judgement, nearest_images=images[groups.near][image_number])
 
@@ -281,6 +283,7 @@ def _judgement(
     groups: Groups,
     evidence: Evidence,
     found: Posterior,
+    kind: Int[np.ndarray, " kept"],
     proposals: Proposals,
     shifts: list[Shift],
     placeholders: list[Placeholder],
@@ -288,7 +291,6 @@ def _judgement(
 ) -> Judgement:
     """Assemble the judgement, in the order of the data."""
     rows = back.rows
-    kind = kinds(evidence, found, groups, folds.image_of)
     apart = np.setdiff1d(np.arange(back.total), rows)
     proposed = np.where(proposals.caption < 0, -1, rows[proposals.caption])
     return Judgement(

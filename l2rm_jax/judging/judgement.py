@@ -21,13 +21,14 @@ from l2rm_jax.judging.shift import Shift
 JUDGEMENT_FILE = "judgement.npz"
 
 # Kinds of pairs. `matched` and `near_duplicate` pairs are kept, the others are suspicious:
-# `swapped_caption` alone, `swapped_set` with all captions of its image, `shifted` in a run of rows,
-# and `placeholder` because its picture has many unrelated captions.
+# `swapped_caption` alone, `swapped_set` with all captions of its image, `suspicious` as the only
+# caption of its image, `shifted` in a run of rows, and `placeholder` because its picture has many
+# unrelated captions.
 MATCHED, NEAR_DUPLICATE, SWAPPED_CAPTION, SWAPPED_SET = range(4)
-UNINFORMATIVE, SHIFTED, PLACEHOLDER = range(4, 7)
+UNINFORMATIVE, SHIFTED, PLACEHOLDER, SUSPECT = range(4, 8)
 KINDS = (
     *("matched", "near_duplicate", "swapped_caption", "swapped_set"),
-    *("uninformative", "shifted", "placeholder"),
+    *("uninformative", "shifted", "placeholder", "suspicious"),
 )
 
 
@@ -148,7 +149,9 @@ class Judgement:
             changed[name] = values
         kind, together = self.kind.copy(), self.posterior_set.copy()
         kind[fits], together[fits] = MATCHED, 0
-        kind[wrong[np.isin(kind[wrong], (MATCHED, NEAR_DUPLICATE))]] = SWAPPED_CAPTION
+        new = wrong[np.isin(kind[wrong], (MATCHED, NEAR_DUPLICATE))]
+        is_alone = np.bincount(self.image_of)[self.image_of[new]] == 1
+        kind[new] = np.where(is_alone, SUSPECT, SWAPPED_CAPTION)
         return dataclasses.replace(self, kind=kind, posterior_set=together, **changed)
 
 

@@ -170,7 +170,11 @@ def density_ratio(suspicion: Float[np.ndarray, " pairs"], null: Float[np.ndarray
 def scale_to_mean(
     posterior: Float[np.ndarray, " pairs"], mean: float
 ) -> Float[np.ndarray, " pairs"]:
-    """Add one constant to all log odds so that the mean of the posterior is `mean`."""
+    """Add one constant to all log odds so that the mean of the posterior is `mean`.
+
+    No probability is then higher than the number of pairs can carry (`limit_to_count`), which
+    lowers the mean by at most half a pair.
+    """
     if mean <= 0:
         return np.zeros_like(posterior)
     odds = np.clip(posterior, _FLOOR, 1 - _FLOOR)
@@ -180,8 +184,23 @@ def scale_to_mean(
         return 1 / (1 + np.exp(-(odds + by)))
 
     if mean >= shifted(50).mean():
-        return shifted(50)
-    return shifted(brentq(lambda by: shifted(by).mean() - mean, -50, 50))
+        return limit_to_count(shifted(50))
+    return limit_to_count(shifted(brentq(lambda by: shifted(by).mean() - mean, -50, 50)))
+
+
+def limit_to_count(posterior: Float[np.ndarray, " pairs"]) -> Float[np.ndarray, " pairs"]:
+    """Limit probabilities of a mismatch to the highest that a block of the pairs can carry.
+
+    Of the first n pairs, the most suspicious ones, k are expected to be mismatched. They carry at
+    most (k + 0.5) / (n + 1), by Jeffreys' rule: 0.95 for 10 pairs with a probability of 1. The
+    block with the highest such value counts.
+
+    References:
+        Jeffreys, An Invariant Form for the Prior Probability in Estimation Problems, 1946.
+    """
+    expected = np.cumsum(np.sort(posterior)[::-1])
+    count = np.arange(1, len(posterior) + 1)
+    return np.minimum(posterior, np.max((expected + 0.5) / (count + 1), initial=0))
 
 
 def false_alarms(

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from l2rm_jax.judging.judgement import PLACEHOLDER, Judgement
 from l2rm_jax.judging.placeholders import Placeholder
-from l2rm_jax.judging.shift import Shift
 
 _DETECTED = 0.5, 0.9  # recall from which a kind of mismatch is partly detected, and detected
 _HELP = "Use more pairs, or embeddings of an encoder that was trained on many image-text pairs"
@@ -113,10 +112,3 @@ def _placeholder_sentence(found: Sequence[Placeholder], ids: Sequence[str] | Non
         f"One picture ({name}) is stored with {most.pairs:,} unrelated captions: "
         f"these pairs are excluded from all other numbers{more}."
     )
-
-
-def shift_sentence(shift: Shift) -> str:
-    """Return a sentence that names the shifted rows and the offset of their images."""
-    rows = "one row" if abs(shift.offset) == 1 else f"{abs(shift.offset)} rows"
-    where = f"{rows} {'later' if shift.offset > 0 else 'earlier'}"
-    return f"Rows {shift.first:,}-{shift.last:,}: the captions match the images {where}."

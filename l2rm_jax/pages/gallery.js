@@ -27,7 +27,7 @@ function pairsInView() {
   const [captions, ids] = words ? [data.inCaptions.has(words), data.inIds.has(words)] : [null, null];
   return data.order.filter((row) => {
     if (filter === "decided" ? !decisions.of(row) : filter !== "all" && data.kind[row] !== filter) return false;
-    return !words || captions[row] || ids[data.image[row]] || String(rowOf(row)) === words;
+    return !words || captions[row] || ids[data.image[row]] || String(lineOf(row)) === words;
   });
 }
 
@@ -45,11 +45,6 @@ function openDoor(name, row = null) {
   document.body.dataset.door = door;
   find("list-door").setAttribute("aria-pressed", door === "list");
   find("review-door").setAttribute("aria-pressed", door === "review");
-  find("door-note").textContent = door === "review"
-    ? "The results of the audit are hidden until you have decided."
-    : data.row
-      ? `${count(data.order.length)} of ${count(about.pairs)} pairs, the most suspicious first.`
-      : "All pairs, the most suspicious first.";
   refresh(row);
 }
 
@@ -121,10 +116,38 @@ function showProgress() {
     ? `${count(reviewed)} of ${count(about.review.length)} decided`
     : `${count(decisions.byRow.size)} decided`;
   find("filters").lastElementChild.lastElementChild.textContent = count(decisions.byRow.size);
+  const isDone = about.review.length > 0 && reviewed === about.review.length;
+  showRate(isDone);
+  find("door-note").textContent = noteOfDoor(isDone);
+}
+
+// Describe the pairs of this door; `isDone`: whether the whole review is decided.
+function noteOfDoor(isDone) {
   if (!decisions.storage) {
-    find("door-note").textContent =
-      "This browser does not store decisions for this page: download them before you close it.";
+    return "This browser does not store decisions for this page: download them before you close it.";
   }
+  if (door === "review") {
+    return isDone ? "All pairs of the review are decided."
+      : "Begin here: the results of the audit are hidden until you have decided.";
+  }
+  return data.row
+    ? `${count(data.order.length)} of ${count(about.pairs)} pairs, the most suspicious first.`
+    : "All pairs, the most suspicious first.";
+}
+
+// The end of the review: the rate by eye, and the command that uses the decisions.
+function showRate(isDone) {
+  const rate = isDone ? decisions.rate() : null;
+  find("by-eye").hidden = !isDone;
+  if (!isDone) return;
+  const share = (value) => (100 * value).toFixed(1);
+  const found = rate === null ? "All pairs of the review are unsure, so they give no rate."
+    : `${count(rate.wrong)} of ${count(rate.pairs)} reviewed pairs are wrong: by eye, about ` +
+      `${share(rate.estimate)}% of all pairs (90% CI: ${share(rate.low)}-${share(rate.high)}%).`;
+  const next = about.command ? "Next: download the decisions (d) to where you run commands, and run"
+    : "Next: download the decisions (d).";
+  find("by-eye").replaceChildren(make("p", {}, make("strong", { textContent: found })), make("p", { textContent: next }));
+  if (about.command) find("by-eye").append(make("code", { textContent: about.command }));
 }
 
 function changed(row) {
@@ -150,7 +173,7 @@ function decide(decision, caption = null) {
   }
   const entry = { row, decision, caption, door: isLocked(row) ? "review" : door };
   decisions.add(entry);
-  say(`Row ${rowOf(row)}: ${describeDecision(entry)}`);
+  say(`Decided, ${nameOf(row)}: ${describeDecision(entry)}`);
   moveOn();
 }
 
@@ -182,7 +205,7 @@ function undo() {
     chooseFilter("all");
   }
   openDoor(entry.door, entry.row);
-  say(`Undone, row ${rowOf(entry.row)}: ${describeDecision(entry)}`);
+  say(`Undone, ${nameOf(entry.row)}: ${describeDecision(entry)}`);
 }
 
 function download() {
@@ -264,7 +287,7 @@ function onKey(event) {
 async function start() {
   await unpackAll();
   const weights = new Map(about.review.map((row, n) => [row, about.weights[n]]));
-  decisions = new Decisions(about.key, about.fingerprint, weights);
+  decisions = new Decisions(about.key, about.fingerprint, weights, about.decided);
   list = new PairList(find("pairs"), fillRow, changed);
   find("review-door").hidden = !about.review.length;
   // Each door keeps its place: the list must not reveal the results for the pair shown in the review.
@@ -283,7 +306,8 @@ async function start() {
   addFilters();
   addKeys();
   document.body.dataset.pictures = data.files ? "files" : "none";
-  openDoor("list");
+  const isOpen = about.review.some((row) => decisions.of(row)?.door !== "review");
+  openDoor(isOpen ? "review" : "list"); // the review comes first, as the help says
   document.addEventListener("keydown", onKey);
   window.addEventListener("storage", (event) => {
     if (!event.key?.startsWith(decisions.prefix)) return;

@@ -59,6 +59,10 @@ class Gallery(NamedTuple):
       review_weight: 1 / probability that each of these was drawn, for `decisions.csv`.
       shown: number of the most suspicious pairs whose picture is embedded in the file. Pictures of
         the review are always embedded; others are loaded from their files when a pair is selected.
+      word: name of the number of a pair for a person: line or row.
+      lines: [pairs] this number; None: rows of the data.
+      decided: decisions on pairs: row, decision, row of the caption taken (-1: none), and view.
+      command: shell command that uses the decisions of the page; "" if none is known.
     """
 
     title: str
@@ -73,6 +77,10 @@ class Gallery(NamedTuple):
     review: Int[np.ndarray, " n"]
     review_weight: Float[np.ndarray, " n"]
     shown: int
+    word: str = "row"
+    lines: Int[np.ndarray, " pairs"] | None = None
+    decided: Sequence[tuple[int, str, int, str]] = ()
+    command: str = ""
 
 
 def write_gallery(path: str | Path, gallery: Gallery) -> None:
@@ -106,6 +114,8 @@ def write_gallery(path: str | Path, gallery: Gallery) -> None:
             _write_block(file, name, pieces)
         if rows is not None:
             _write_block(file, "row", _slices(rows, "<i4"))
+        if gallery.lines is not None:
+            _write_block(file, "line", _slices(gallery.lines, "<i4"))
         _write_block(file, "captions", _lines(gallery.captions))
         _write_block(file, "ids", _lines(gallery.ids))
         if gallery.pictures is not None:
@@ -148,6 +158,7 @@ def _narrowed(gallery: Gallery) -> tuple[Gallery, Int[np.ndarray, " rows"] | Non
         ids=[gallery.ids[image] for image in images],
         pictures=gallery.pictures and [gallery.pictures[image] for image in images],
         review=np.searchsorted(rows, review),
+        lines=None if gallery.lines is None else gallery.lines[rows],
     )
     return narrowed, rows
 
@@ -216,6 +227,11 @@ def _write_about(file: BinaryIO, gallery: Gallery, pairs: int) -> None:
         "fingerprint": gallery.pairs,
         "kinds": KINDS,
         "pairs": pairs,
+        "word": gallery.word,
+        "decided": [
+            [int(row), what, int(taken), view] for row, what, taken, view in gallery.decided
+        ],
+        "command": gallery.command,
         "top": gallery.judgement.proposal.shape[1],
         "information": [low, high],
         "review": np.asarray(gallery.review).tolist(),

@@ -33,7 +33,7 @@ async function unpackAll() {
     data[name] = new Uint16Array(await unpack(name));
   }
   data.kind = new Uint8Array(await unpack("kind"));
-  for (const name of ["image", "proposal", "order", "near", "row"]) {
+  for (const name of ["image", "proposal", "order", "near", "row", "line"]) {
     if (hasBlock(name)) data[name] = new Int32Array(await unpack(name));
   }
   data.captions = await unpackLines("captions");
@@ -51,6 +51,10 @@ async function unpackAll() {
 // The row of a pair in the data, and back; -1 for one that this page does not hold.
 const rowOf = (place) => data.row ? data.row[place] : place;
 const placeOf = (row) => data.row ? data.row.indexOf(row) : row < data.image.length ? row : -1;
+
+// The number of a pair for a person, and its name: "line 12".
+const lineOf = (place) => data.line ? data.line[place] : rowOf(place);
+const nameOf = (place) => `${about.word} ${lineOf(place)}`;
 
 // Pairs in the order of their images; those of image i stand from firstOfImage[i] to that of i + 1.
 function pairsOfImages() {

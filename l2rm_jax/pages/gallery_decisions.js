@@ -1,10 +1,12 @@
 // The decisions: a log that the browser keeps under the key of the audit, and `decisions.csv`. Both
 // have the rows of the data; the log here has the places of the page.
 
+const Z = 1.6448536269514722; // of a 90% interval
 const STORED = /^(\d+),(fits|wrong|unsure),(\d*),(list|review)$/; // row, decision, caption, door
 
 class Decisions {
-  constructor(key, fingerprint, weights) {
+  // `decided` are earlier decisions, as rows of the data: [row, decision, caption or -1, door].
+  constructor(key, fingerprint, weights, decided) {
     this.prefix = `l2rm-audit:${key}:`;
     this.fingerprint = fingerprint; // of the pairs, for `decisions.csv`
     this.weights = weights; // by row of the review's pairs
@@ -16,17 +18,39 @@ class Decisions {
       this.storage = null; // private windows, blocked storage
     }
     this.unsaved = false;
-    this.log = [];
-    this.byRow = new Map();
+    const earlier = decided.map(([row, decision, caption, door]) =>
+      [row, decision, caption < 0 ? null : caption, door].join());
+    this.keep(earlier);
+    this.take(earlier);
     this.read();
   }
 
-  // Take over what is stored, as after a decision in another tab.
+  // Store earlier decisions, once: this page may change them and take them back.
+  keep(earlier) {
+    const name = `${this.prefix}earlier`;
+    try {
+      if (!this.storage || !earlier.length || this.storage.getItem(name) !== null) return;
+      earlier.forEach((line, n) => this.storage.setItem(this.prefix + n, line));
+      this.storage.setItem(name, "1");
+    } catch {
+      this.storage = null; // full
+    }
+  }
+
+  // Read the stored decisions, as after a decision in another tab.
   read() {
     if (!this.storage) return;
+    const lines = [];
+    for (let n = 0, line; (line = this.storage.getItem(this.prefix + n)) !== null; n++) lines.push(line);
+    this.take(lines);
+    this.unsaved = this.storage.getItem(`${this.prefix}unsaved`) !== null;
+  }
+
+  // Make lines the log, up to one that is no decision on a pair of this page.
+  take(lines) {
     this.log = [];
-    for (let n = 0; ; n++) {
-      const stored = STORED.exec(this.storage.getItem(this.prefix + n));
+    for (const line of lines) {
+      const stored = STORED.exec(line);
       if (!stored) break;
       const [row, caption] = [placeOf(Number(stored[1])), stored[3] === "" ? null : placeOf(Number(stored[3]))];
       if (row < 0 || (caption !== null && caption < 0)) break; // not of this page
@@ -35,7 +59,41 @@ class Decisions {
       this.log.push({ row, decision: stored[2], caption, door });
     }
     this.byRow = new Map(this.log.map((entry) => [entry.row, entry]));
-    this.unsaved = this.storage.getItem(`${this.prefix}unsaved`) !== null;
+  }
+
+  // The share of wrong pairs among all, by the review, as `audit/review.py` estimates it: by strata
+  // of equal weight, with Wilson's interval for as many pairs as would vary as much. Null without
+  // decided pairs.
+  rate() {
+    const strata = new Map();
+    for (const [row, weight] of this.weights) {
+      const stratum = strata.get(weight) || { size: 0, decided: 0, wrong: 0 };
+      strata.set(weight, stratum);
+      stratum.size += weight;
+      const entry = this.of(row);
+      if (entry?.door !== "review" || entry.decision === "unsure") continue;
+      stratum.decided++;
+      stratum.wrong += entry.decision === "wrong";
+    }
+    const used = [...strata.values()].filter((stratum) => stratum.decided);
+    if (!used.length) return null;
+    const total = used.reduce((sum, { size }) => sum + size, 0);
+    let [estimate, expected, variance] = [0, 0, 0];
+    for (const { size, decided, wrong } of used) {
+      const [share, smooth] = [size / total, (wrong + 0.5) / (decided + 1)];
+      estimate += share * wrong / decided;
+      expected += share * smooth;
+      variance += share ** 2 * smooth * (1 - smooth) / (decided + 1);
+    }
+    const n = expected * (1 - expected) / variance;
+    const middle = (estimate + Z ** 2 / (2 * n)) / (1 + Z ** 2 / n);
+    const half = Z / (1 + Z ** 2 / n) * Math.sqrt(estimate * (1 - estimate) / n + Z ** 2 / (4 * n ** 2));
+    return {
+      estimate, low: Math.min(estimate, Math.max(0, middle - half)),
+      high: Math.max(estimate, Math.min(1, middle + half)),
+      pairs: used.reduce((sum, { decided }) => sum + decided, 0),
+      wrong: used.reduce((sum, { wrong }) => sum + wrong, 0),
+    };
   }
 
   of(row) {

@@ -3,6 +3,7 @@
 const KIND_TEXTS = {
   matched: "more likely right than wrong",
   near_duplicate: "also a caption of a near duplicate of this image, so it is kept",
+  suspicious: "this caption, the only one of its image, is more likely wrong than right",
   swapped_caption: "this caption alone is more likely wrong than right",
   swapped_set: "all captions of this image seem to belong to another image",
   uninformative: "too vague to judge: it would fit many images equally well",
@@ -31,7 +32,7 @@ function describePair(row, { decided, blind, take }) {
   const id = make("bdi", { textContent: data.ids[image] });
   const facts = make("p", { className: "facts" });
   if (!blind) facts.append(make("strong", { textContent: `suspicion ${percent(data.posterior[row])}` }));
-  facts.append(make("span", { textContent: `row ${rowOf(row)}` }), make("span", {}, id));
+  facts.append(make("span", { textContent: nameOf(row) }), make("span", {}, id));
   const heading = make("div", { className: "heading" },
     make("h2", { id: "caption", dir: "auto", textContent: data.captions[row] }), facts);
   if (decided) {

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from l2rm_jax.audit.cleaned_table import write_kept_table
+from l2rm_jax.audit.cleaned_table import Sorted, write_tables
+from l2rm_jax.audit.copy_rows import replace_captions
 from l2rm_jax.config import default
 from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.request import Request
@@ -89,6 +90,67 @@ def test_a_row_of_several_captions_stays_with_one_that_is_kept(tmp_path):
     lines = (tmp_path / "kept.jsonl").read_text().splitlines()
     assert len(lines) == IMAGES - 1 and json.dumps(rows[train_rows[0] - 1]) not in lines
     assert " 1 " in note
+
+
+def write_kept_table(data, kept, directory, texts=None, taken=None):
+    """Write all tables; return the sentences on them as one."""
+    return "; ".join(write_tables(data, Sorted(kept, texts, taken or {}), directory))
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
+def test_kept_and_dropped_rows_are_all_judged_rows(tmp_path, kind):
+    source = tmp_path / f"pairs.{kind}"
+    written(kind, source)
+    data, train_rows = imported(tmp_path, source, split="1,0,0")
+    kept = np.arange(len(train_rows)) % 3 > 0
+    write_kept_table(data, kept, tmp_path)
+    both = [read(kind, tmp_path / f"{name}.{kind}") for name in ("kept", "dropped")]
+    assert both[1] == [ROWS[row - 1][2] for row in np.sort(train_rows[~kept])]
+    assert sorted([*both[0], *both[1]]) == sorted(row[2] for row in ROWS if row[2] != 99)
+    assert not list(tmp_path.glob("repaired.*"))  # nobody took a proposal
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
+def test_a_proposal_that_was_taken_replaces_the_caption_in_its_row(tmp_path, kind):
+    source = tmp_path / f"pairs.{kind}"
+    written(kind, source)
+    data, train_rows = imported(tmp_path, source, split="1,0,0")
+    texts = [ROWS[row - 1][1] for row in train_rows]
+    wrong = [0, 3, 6]
+    kept = ~np.isin(np.arange(len(texts)), wrong)
+    note = write_kept_table(data, kept, tmp_path, texts, {0: 3, 3: 7})
+    assert "2 captions" in note
+    expected = {ROWS[row - 1][2]: (ROWS[row - 1][0], text)
+                for row, text in zip(train_rows, texts, strict=True)}  # fmt: skip
+    for old, new in ((0, 3), (3, 7)):
+        row = ROWS[train_rows[old] - 1]
+        expected[row[2]] = row[0], texts[new]
+    del expected[ROWS[train_rows[6] - 1][2]]
+    import_data(
+        Request(
+            tmp_path / "again", str(tmp_path / f"repaired.{kind}"),
+            image_vectors=str(tmp_path / "i.npy"), split="1,0,0",
+        )
+    )  # fmt: skip
+    rows = np.load(tmp_path / "again/train_rows.npy")
+    numbers = read(kind, tmp_path / f"repaired.{kind}")
+    found = (tmp_path / "again/train_caps.txt").read_text().splitlines()
+    assert sorted(numbers) == sorted(expected)
+    for row, text in zip(rows, found, strict=True):
+        assert text == " ".join(expected[numbers[row - 1]][1].split())
+
+
+def test_captions_are_replaced_in_lists_objects_and_lines():
+    captions = {"a dog": "two cats"}
+    for cell, right in [
+        ("  a\tdog ", "two cats"),
+        ('["a dog", "b"]', '["two cats", "b"]'),
+        ("['a dog', 'b']", '["two cats", "b"]'),
+        ({"raw": "a dog", "id": 3}, {"raw": "two cats", "id": 3}),
+        ("b\r\na dog\r\n", "b\r\ntwo cats\r\n"),
+    ]:
+        assert replace_captions(cell, captions) == (right, 1)
+        assert replace_captions(cell, {"a do": "x"}) == (cell, 0)
 
 
 def shuffled(kind, path):

@@ -38,7 +38,7 @@ def data(tmp_path, monkeypatch):
     np.save("data/train_ims.npy", rng.normal(size=(IMAGES, 4)).astype(np.float32))
     (tmp_path / "data" / "train_caps.txt").write_text("\n".join(TEXTS) + "\n")
     asked = []
-    monkeypatch.setattr(last_lines, "_can_train", lambda inputs, kept: True)
+    monkeypatch.setattr(last_lines, "can_train", lambda inputs, kept: True)
 
     def judge_pairs(pairs, detector, *, keep, **settings):
         asked.append((pairs, settings))

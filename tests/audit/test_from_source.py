@@ -10,11 +10,12 @@ import pytest
 pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
 from l2rm_jax import main as program
-from l2rm_jax.audit import command, from_source
+from l2rm_jax import train
+from l2rm_jax.audit import command
 from l2rm_jax.cli.parse import parse
-from l2rm_jax.data.record import read_record
+from l2rm_jax.data.record import BY_RUN, read_record
 from l2rm_jax.errors import DataError
-from l2rm_jax.importing import importer
+from l2rm_jax.importing import from_source, importer
 from tests.audit.made import IMAGES, PAIRS, make_judgement
 from tests.audit.test_command import status
 from tests.importing.made import PixelEncoder, encoded, picture, write_csv, write_jsonl, write_tar
@@ -57,15 +58,24 @@ def test_a_table_is_imported_and_audited(encoded_blocks, capsys, monkeypatch, na
     out = f"{Path(name).stem}-audit"
     assert read_record(f"{out}/data")["splits"]["train"] == {"images": IMAGES, "captions": PAIRS}
     assert [int(row["line"]) for row in suspects(out)] == [2, 3, 4, 5, 6]
-    assert Path(out, "kept.csv" if separator == ";" else "kept.tsv").is_file()
-    assert (Path(out, "report.md").read_text()).startswith(f"# Audit of user/{name}\n")
+    ending = Path(name).suffix
+    kept, dropped = (Path(out, f"{each}{ending}").read_bytes() for each in ("kept", "dropped"))
+    [header, *lines] = Path("user", name).read_bytes().splitlines(keepends=True)
+    assert dropped == b"".join([header, *lines[:5]]) and kept == b"".join([header, *lines[5:]])
+    report = Path(out, "report.md").read_text()
+    assert report.startswith(f"# Audit of user/{name}\n")
     printed = capsys.readouterr().out
+    shift = "Lines 10-32: the captions match the images one row earlier."
+    assert shift in report and shift in printed and "| line 2: block 0 in" in report
+    assert "\n| 1 | 2 | images/000.png | block 0 in place 0 | 98% | swapped caption |" in report
     assert "\x1b" not in printed and "line 3" in printed and out in printed
     assert f"{out}/data" in printed and ".partial" not in printed
     assert not Path(f"{out}.partial").exists()
     # A complete directory is refused; the remedy encodes nothing.
     encoded_blocks.clear()
     assert main(words) == 1
+    with pytest.raises(SystemExit, match=f"--config.judgement.path={out}"):  # judges nothing again
+        program.main([*words, "--config.audit.review=decisions.csv"])
     assert main(["audit", f"--data={out}/data", "--out=again"]) == 0
     assert encoded_blocks == []
     assert [row["line"] for row in suspects("again")] == [row["line"] for row in suspects(out)]
@@ -161,7 +171,29 @@ def test_checking_and_training_take_a_source_too(encoded_blocks):
         command = parse(line.split(), program.MODES)
         assert command.config.data.path == ("data/mine" if "/" in line else "")
         assert command.is_built_in == (line == "check")
-    assert status("check user/pairs.csv") == 1
+
+
+def test_a_table_is_imported_once_for_checking_and_training(encoded_blocks, monkeypatch, capsys):
+    write_csv(Path("user/pairs.csv"), ROWS)
+    given = []
+    monkeypatch.setattr(train, "train", lambda config, workdir: given.append((config, workdir)))
+    assert status("check user/pairs.csv --encoder=jax:any") == 0
+    assert sum(encoded_blocks) == IMAGES and "32 captions" in capsys.readouterr().out
+    assert read_record("pairs-data")["split"] == BY_RUN
+    encoded_blocks.clear()
+    assert status("train user/pairs.csv --config.train.epochs=1 --workdir=runs/mine") == 0
+    [(config, workdir)] = given
+    assert (config.data.path, workdir) == ("pairs-data", "runs/mine") and not encoded_blocks
+    assert config.train.epochs == 1
+    for flag in ("encoder=jax:other", "caption_column=filepath", "pictures=user/images"):
+        assert status(f"check user/pairs.csv --{flag}") == 1
+    assert status("check user/pairs.csv --caption_column=title --image_column=filepath") == 0
+    write_csv(Path("user/pairs.csv"), ROWS[:-1])
+    with pytest.raises(SystemExit, match=r"(?s)pairs-data: found other data.*--data=pairs-data"):
+        program.main(["check", "user/pairs.csv"])
+    assert not encoded_blocks
+    assert status("check nowhere.csv") == 1
+    assert status("train user/pairs.csv --coordinator=auto") == 1
 
 
 @pytest.mark.parametrize(

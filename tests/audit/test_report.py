@@ -11,7 +11,7 @@ from l2rm_jax.audit.review import Decisions, ReviewedRate
 from l2rm_jax.judging.judgement import PLACEHOLDER
 from l2rm_jax.judging.placeholders import Placeholder
 from l2rm_jax.judging.posterior import Mechanism
-from l2rm_jax.judging.verdict import shift_sentence, suspicious_list, verdict
+from l2rm_jax.judging.verdict import suspicious_list, verdict
 from tests.audit.made import (
     PAIRS,
     POSTERIOR,
@@ -68,7 +68,7 @@ def test_placeholders_are_named_and_left_out_of_the_list():
     last = verdict(found.judgement, found.pairs.ids)[-1]
     assert "photos/15.jpg" in last and "10" in last
     assert any(
-        rows and rows[0] == ("photos/15.jpg", "15", "5", "10")
+        rows and rows[0] == ("photos/15.jpg", "30", "5", "10")
         for _, _, rows in report.tables(found)
     )
 
@@ -85,12 +85,10 @@ def test_the_page_starts_with_the_verdict_and_shows_texts_as_they_are():
     page = report.page(audit, None, ["kept.npy: rows"])
     parts = page.split("\n\n")
     assert parts[0] == "# Audit of data/mine" and parts[2:6] == verdict(audit.judgement)
-    assert (
-        r"| photos/0.jpg | 0: a \<b\>\|dog\|\</b\> \`on\` \*a\* \[beach\](x) | 1: caption 1 |"
-        in page
-    )
+    hostile = r"row 0: a \<b\>\|dog\|\</b\> \`on\` \*a\* \[beach\](x)"
+    assert f"| photos/0.jpg | {hostile} | row 1: caption 1 |" in page
     assert "| 0.990 | 0.950 | 90.0% | 2.0% |" in page and "| 0.600 | - | 4.0% |" in page
-    assert shift_sentence(audit.judgement.shifts[0]) in page and "| 12 | 0 |" in page
+    assert audit.lines.shift_sentence(audit.judgement.shifts[0]) in page and "| 12 | 0 |" in page
     assert page == report.page(make_audit(), None, ["kept.npy: rows"])
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from l2rm_jax.audit.suspects import SHOWN, SUSPECTS, describe_suspects, find_suspects
+from l2rm_jax.audit.suspects import SHOWN, SUSPECTS, describe_suspects, find_suspects, percent
 from l2rm_jax.audit.suspects import write_suspects as write
 from l2rm_jax.importing.csv_rows import find_dialect
 from l2rm_jax.judging.judgement import MATCHED, PLACEHOLDER
@@ -37,6 +37,11 @@ def test_without_a_number_the_ranking_is_listed(tmp_path):
     assert [each.line for each in find_suspects(audit)] == judgement.order[:SHOWN].tolist()
     write(audit, tmp_path)
     assert "unreliable" in describe_suspects(audit, tmp_path)[0]
+
+
+def test_no_probability_is_rounded_to_a_certainty():
+    shares = 0, 1e-9, 0.006, 0.994, 0.9999, 1
+    assert [*map(percent, shares)] == ["0%", "<1%", "1%", "99%", ">99%", "100%"]
 
 
 def test_no_suspicious_pair_prints_nothing(tmp_path):

@@ -43,7 +43,7 @@ def test_help_with_a_config_shows_its_values(tmp_path):
         "    config.train.epochs = 7\n    return config\n"
     )
     text = " ".join(fields_screen(str(file)).split())
-    for value in ("[mine]", "[7]", "[0.0002]", "gamma [2.0]"):
+    for value in ("[mine]", "[5 warm-up + 7]", "[0.0002]", "gamma [2.0]"):
         assert value in text
 
 

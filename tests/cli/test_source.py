@@ -43,11 +43,7 @@ def places(tmp_path, monkeypatch):
 )
 def test_a_source_is_the_value_of_one_flag(places, source, flag, out):
     assert place_source([("source", source)], AUDIT) == ((flag, source), ("out", out))
-    if flag == "source":
-        with pytest.raises(ConfigError, match="found no data and no run"):
-            place_source([("source", source)], CHECK)
-    else:
-        assert place_source([("source", source)], CHECK) == ((flag, source),)
+    assert place_source([("source", source)], CHECK) == ((flag, source),)
     assert place_source([("source", source)], IMPORT) == (("source", source),)
     given = [("out", "mine"), ("source", source)]
     assert place_source(given, AUDIT) == (("out", "mine"), (flag, source))
@@ -62,6 +58,14 @@ def test_the_current_directory_has_a_name(places):
 def test_the_data_are_named_once(places, other):
     with pytest.raises(ConfigError, match=f"cannot be combined with --{other}"):
         place_source([("source", "run"), (other, "x")], AUDIT)
+
+
+def test_a_run_is_trained_on_a_source_in_a_directory_of_its_own(places):
+    mode = CHECK._replace(name="train")
+    flags = [("source", "imported"), ("workdir", "runs/mine")]
+    assert place_source(flags, mode) == (("data", "imported"), ("workdir", "runs/mine"))
+    with pytest.raises(ConfigError, match="cannot be combined with --workdir"):
+        place_source([("source", "run"), ("workdir", "runs/mine")], mode)
 
 
 def test_flags_of_the_import_require_an_import(places):

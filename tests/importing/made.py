@@ -26,6 +26,9 @@ class PixelEncoder:
     def describe(self) -> dict[str, Any]:
         return {"name": self.name, "tokens": self.tokens, "words": self.words}
 
+    def image_key(self) -> str:
+        return ""  # of no cache
+
     def encode_images(self, pictures) -> np.ndarray:
         assert {picture.mode for picture in pictures} == {"RGB"}
         small = [np.asarray(picture.resize((4, 4)), np.float16) / 255 for picture in pictures]

@@ -7,7 +7,14 @@ import l2rm_jax
 from l2rm_jax.auroc import auroc
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.judging import judge_pairs
-from l2rm_jax.judging.judgement import MATCHED, SHIFTED, SWAPPED_CAPTION
+from l2rm_jax.judging.judgement import (
+    MATCHED,
+    SHIFTED,
+    SUSPECT,
+    SWAPPED_CAPTION,
+    SWAPPED_SET,
+    UNINFORMATIVE,
+)
 from tests.judging.synthetic import make_pairs
 
 IMAGES, CAPTIONS = 300, 3
@@ -179,3 +186,22 @@ def test_weak_embeddings_cannot_tell(rate):
     assert audit.rate.estimate > truth.mean() + 0.1
     assert max(each.auroc for each in audit.mechanisms) > 0.9
     assert "0.8" in audit.unreliable_reason
+
+
+@pytest.mark.slow
+def test_what_the_only_caption_of_an_image_and_an_empty_text_are_called():
+    images, captions, stored, truth = make_pairs(IMAGES, 1, 0.2, seed=5)
+    rng = np.random.default_rng(0)
+    boilerplate, empty = rng.permutation(len(captions))[:24].reshape(2, 12)
+    texts = [f"caption {row}" for row in range(len(captions))]
+    for row in boilerplate:
+        texts[row], captions[row] = "See superclass documentation.", captions.mean(axis=0)
+    for row in empty:
+        texts[row] = " "
+    found = l2rm_jax.audit_pairs(images, captions, stored, texts=texts, top=0).judgement
+    assert set(found.kind[boilerplate]) == set(found.kind[empty]) == {UNINFORMATIVE}
+    rest = np.setdiff1d(np.arange(len(captions)), [*boilerplate, *empty])
+    assert not np.isin(found.kind[rest], (SWAPPED_CAPTION, SWAPPED_SET)).any()
+    assert (found.kind[rest][truth[rest]] == SUSPECT).mean() > 0.8
+    kept = rest[found.kind[rest] == MATCHED]
+    assert found.decided(kept[:0], kept[:3]).kind[kept[:3]].tolist() == [SUSPECT] * 3

@@ -15,9 +15,12 @@ ROWS = """(() => { const box = document.querySelector('#pairs').getBoundingClien
     })()"""
 
 
-def open_page(tab, path: Path) -> None:
+def open_page(tab, path: Path, door: str = "list") -> None:
+    """Open a page and one of its views; "": the one with which it opens."""
     tab.goto(path.as_uri())
     tab.wait_for_selector("main:not([aria-busy])")
+    if door:
+        click(tab, f"#{door}-door")
 
 
 def text(tab, selector: str) -> str:

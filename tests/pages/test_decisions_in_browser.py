@@ -1,10 +1,18 @@
 """Decisions on the page of an audit in a browser: keys, undo, downloads, the blind review."""
 
+import numpy as np
 import pytest
 
-from l2rm_jax.audit.review import check_sample, read_decisions
+from l2rm_jax.audit.review import (
+    Decisions,
+    check_sample,
+    draw_review,
+    read_decisions,
+    reviewed_rate,
+)
 from l2rm_jax.errors import DataError
 from l2rm_jax.judging.judgement import KINDS
+from l2rm_jax.pages.gallery import write_gallery
 from tests.pages.gallery_page import click, decisions, open_page, rows, selected, text
 
 pytestmark = pytest.mark.slow
@@ -188,3 +196,58 @@ def test_decisions_of_the_review_stay_and_ask_again_what_the_list_has_decided(pa
     page.keyboard.type("zz")
     assert [line["door"] for line in decisions(page)] == ["list"] and selected(page) == suspicious
     assert text(page, "#progress").startswith("0 of")  # undone where it was decided
+
+
+@pytest.mark.parametrize("share", [0, 0.3, 1])
+def test_the_review_ends_with_its_rate_and_the_next_command(tab, folder, few, share):
+    rows, weight = draw_review(few.judgement.posterior, 40, seed=1)
+    changes = {"review": rows, "review_weight": weight, "key": f"rate {share}", "pictures": None}
+    write_gallery(folder / f"rate-{share}.html", few._replace(**changes, command="l2rm audit <i>"))
+    open_page(tab, folder / f"rate-{share}.html", door="")
+    assert tab.get_attribute("#review-door", "aria-pressed") == "true"  # as the help advises
+    rng = np.random.default_rng(3)
+    words = np.where(rng.random(40) < share, "n", "y")
+    words[::7] = "u"
+    tab.keyboard.type("".join(words[:-1]))
+    assert not tab.is_visible("#by-eye")
+    tab.keyboard.type(words[-1])
+    named = {"y": "fits", "n": "wrong", "u": "unsure"}
+    decided = np.array([named[word] for word in words], object)
+    ones = np.ones(40, bool)
+    rate = reviewed_rate(Decisions(rows, decided, np.full(40, -1), ones, weight), weight)
+    found = tab.evaluate("decisions.rate()")
+    for name in ("estimate", "low", "high", "pairs"):
+        assert found[name] == pytest.approx(getattr(rate, name), abs=1e-12), name
+    shown = text(tab, "#by-eye")
+    assert "l2rm audit <i>" in shown and f"{100 * rate.low:.1f}-{100 * rate.high:.1f}%" in shown
+    assert f"{np.count_nonzero(words == 'n')} of {rate.pairs} " in shown
+
+
+def test_a_page_holds_the_decisions_after_which_it_was_written(tab, folder, few):
+    first, second, listed = *few.review[:2].tolist(), int(few.judgement.order[0])
+    decided = [(first, "fits", -1, "review"), (listed, "wrong", 5, "list")]
+    write_gallery(folder / "decided.html", few._replace(decided=decided, key="decided"))
+    open_page(tab, folder / "decided.html", door="")
+    assert selected(tab) == second  # the first that is not decided
+    assert {int(line["row"]): (line["decision"], line["caption"]) for line in decisions(tab)} == {
+        first: ("fits", ""), listed: ("wrong", "5"),
+    }  # fmt: skip
+    tab.keyboard.type("nzz")  # also a decision of the page itself can be taken back
+    before = decisions(tab)
+    assert [int(line["row"]) for line in before] == [first]
+    open_page(tab, folder / "decided.html", door="")
+    assert decisions(tab) == before
+
+
+def test_pairs_have_the_numbers_of_the_users_file(tab, folder, few):
+    lines = 1000 + 3 * np.arange(200)
+    changes = {"word": "line", "lines": lines, "key": "lines"}
+    write_gallery(folder / "lines.html", few._replace(**changes))
+    open_page(tab, folder / "lines.html")
+    row = int(few.judgement.order[0])
+    assert f"line {lines[row]}" in text(tab, ".facts")
+    tab.keyboard.type("n")
+    assert f"line {lines[row]}" in text(tab, "#status")
+    assert decisions(tab)[0]["row"] == str(row)
+    tab.keyboard.type(f"/{lines[77]}\r")
+    assert selected(tab) == 77

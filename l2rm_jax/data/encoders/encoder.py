@@ -1,5 +1,6 @@
 """Interface of encoders, which turn photographs and captions into features."""
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ CaptionFeatures = (
     tuple[Float16[np.ndarray, "n D"], None]
     | tuple[Float16[np.ndarray, "n W D"], Int32[np.ndarray, " n"]]
 )
+_PROBE = 25, 33, 3  # shape of the picture in `Encoder.image_key`
 
 
 class ImageEncoder(Protocol):
@@ -62,6 +64,21 @@ class Encoder:
         """
         captions = None if self._captions is None else self._captions.describe()
         return {"name": self.name, "images": self._images.describe(), "captions": captions}
+
+    def image_key(self) -> str:
+        """Hash all that the features of a picture depend on; "" for an encoder without a model.
+
+        It is made of the description without names, and of the features of a fixed picture, which
+        depend on weights and preprocessing.
+        """
+        described = {**self._images.describe(), "model": ""}
+        if "weights" not in described:
+            return ""
+        noise = np.random.default_rng(0).integers(0, 256, _PROBE, np.uint8)
+        features = self._images.encode([Image.fromarray(noise).resize((330, 250))])
+        digest = hashlib.blake2b(repr(sorted(described.items())).encode(), digest_size=16)
+        digest.update(np.ascontiguousarray(features))
+        return digest.hexdigest()
 
     @property
     def cut_captions(self) -> int:
