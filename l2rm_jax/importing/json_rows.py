@@ -45,7 +45,7 @@ def read_json(file: Path) -> tuple[str, pa.Table, Skipped]:
     first = list(islice(_filled(text.lines()), 2))
     if not first:
         raise DataError(f"{file}: holds no rows, expected at least one")
-    is_lines = len(first) > 1 and not first[0].startswith("[")
+    is_lines = len(first) > 1 and not first[0].startswith("[") and not _opens_document(first[0])
     if not is_lines or not any(isinstance(_parsed(line), dict) for line in first):
         try:
             document = json.loads("".join(text.lines()))
@@ -53,9 +53,20 @@ def read_json(file: Path) -> tuple[str, pa.Table, Skipped]:
         except (ValueError, RecursionError) as error:
             if isinstance(error, DataError):
                 raise
-            if not any(isinstance(_parsed(line), dict) for line in _filled(text.lines())):
-                raise DataError(f"{file}: no JSON ({first_line(error, 200)})") from None
+            # Lines of a document that was cut are rarely objects of their own.
+            are_rows = (isinstance(_parsed(line), dict) for line in _filled(text.lines()))
+            if _opens_document(first[0]) or not any(are_rows):
+                raise DataError(
+                    f"{file}: no JSON ({first_line(error, 200)}), expected an object in each line, "
+                    "or one document that ends with its closing bracket"
+                ) from None
     return "jsonl", *_table_of(map(_parsed, _filled(text.lines())))
+
+
+def _opens_document(line: str) -> bool:
+    """Whether this line begins a document that does not end in it."""
+    is_begun = line.startswith("[") or line.endswith((",", "[", "{", ":"))
+    return is_begun and isinstance(_parsed(line), Exception)
 
 
 def _filled(lines: Iterator[str]) -> Iterator[str]:

@@ -19,6 +19,7 @@ from l2rm_jax.data.captions import MAX_CHARACTERS
 from l2rm_jax.data.files import is_hidden
 from l2rm_jax.importing.column_names import PICTURE_ENDINGS
 from l2rm_jax.importing.json_rows import text_table
+from l2rm_jax.importing.whole_files import read_members
 
 _log = logging.getLogger(__name__)
 
@@ -53,16 +54,19 @@ class Member(NamedTuple):
 
 
 def read_tar(file: Path) -> pa.Table:
-    """The samples of an archive; its members may come in any order."""
-    import tarfile
+    """The samples of an archive; its members may come in any order.
 
-    with tarfile.open(file, "r:") as archive:
-        members = [
+    Raises:
+      DataError: it is damaged, or cut.
+    """
+    members, _ = read_members(file)
+    return _table(
+        [
             Member(member.name, file, member.offset_data, member.size)
-            for member in archive
+            for member in members
             if member.isfile() and not is_hidden(member.name)
         ]
-    return _table(members)
+    )
 
 
 def find_samples(files: Sequence[Path]) -> list[Path]:

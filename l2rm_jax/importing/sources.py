@@ -28,6 +28,7 @@ from l2rm_jax.importing.samples import (
 )
 from l2rm_jax.importing.splits import NONE, SPLITS, split_number
 from l2rm_jax.importing.texts_apart import pair_texts
+from l2rm_jax.importing.whole_files import check_arrow
 
 _log = logging.getLogger(__name__)
 
@@ -214,6 +215,8 @@ def _read_file(file: Path, cache: Path, columns: Sequence[str]) -> tuple[str, pa
 
 def _read_saved(path: Path) -> list[Part]:
     datasets = _datasets()
+    for file in path.rglob("*.arrow"):
+        check_arrow(file)
     saved = datasets.load_from_disk(_local_name(path))
     if isinstance(saved, datasets.Dataset):
         return [Part(_stored_rows(saved), None)]
