@@ -121,7 +121,7 @@ def load_config(name: str, plugins: Iterable[str] = ()) -> ConfigDict:
         values, names = flat(config), tuple(dict.fromkeys((*config.plugins, *plugins)))
     except L2RMError:
         raise
-    except Exception as error:  # a config file is a program
+    except (Exception, SystemExit) as error:  # a config file is a program, and may end itself
         if field := re.search(r'Key "(\w+)" does not exist', str(error)):
             raise unknown_field_error(field[1], flat(default()), f"{name}: ") from error
         raise ConfigError(f"{name}: {type(error).__name__}: {error}") from error

@@ -15,7 +15,9 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.data.contents import hash_array, hash_names
 from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.record import is_undivided
 from l2rm_jax.data.train_pairs import Data, TrainPairs
 from l2rm_jax.devices.hosts import is_primary
 from l2rm_jax.errors import ConfigError, DataError, first_line
@@ -126,6 +128,36 @@ def check_hashes(config: ConfigDict, splits: Sequence[TrainPairs], workdir: str 
             f"{path}: found other {', '.join(differs)}, expected those that the run in {workdir} "
             f"began with{began}",
             hint=f"--workdir={Path(workdir)}-2",
+        )
+
+
+def check_own_images(workdir: str | Path, directory: str | Path, split: Pairs) -> None:
+    """Compare the images of a split that is used with a run, if it is the run's own test split.
+
+    One that the run has drawn itself is not compared.
+
+    Args:
+      workdir: work directory of the run, or another name of a model.
+      directory: directory of the split.
+      split: the split.
+
+    Raises:
+      ConfigError: they differ from those that the run began with.
+    """
+    file = Path(workdir) / HASHES_FILE
+    if not file.is_file() or is_undivided(directory):
+        return
+    own = read_config(workdir).data
+    is_own = Path(own.path).resolve() == Path(directory).resolve() and own.test_split == split.split
+    saved = json.loads(file.read_bytes()).get(f"{split.split} images")
+    if not is_own or saved is None:
+        return
+    digest = hashlib.blake2b(digest_size=16)
+    _hash_stored(digest, split.images)
+    if digest.hexdigest() != saved:
+        raise ConfigError(
+            f"{directory}: found other {split.split} images, expected those that the run in "
+            f"{workdir} began with; copy data that the run has not seen to another directory"
         )
 
 

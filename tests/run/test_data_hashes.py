@@ -15,6 +15,7 @@ from l2rm_jax.data.loading import load_data
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.evaluate import evaluate_runs
+from l2rm_jax.retriever.commands import search
 from l2rm_jax.run import data_hashes
 from l2rm_jax.run.config_file import HASHES_FILE, check_workdir, read_config, write_config
 from l2rm_jax.run.data_hashes import keep_hashes
@@ -128,6 +129,8 @@ def test_a_run_is_not_tested_on_other_features_of_its_test_split(tmp_path):
     np.save(file, np.load(file)[::-1])
     with pytest.raises(ConfigError, match="found other test images"):
         evaluate_runs([tmp_path / "run"])
+    with pytest.raises(ConfigError, match="found other test images"):
+        search([str(tmp_path / "run")], f"{tmp_path / 'one'}:test", ["a dog"])
     shutil.copytree(tmp_path / "one", tmp_path / "two")
     evaluate_runs([tmp_path / "run"], {"data.path": str(tmp_path / "two")})  # asked for
 
