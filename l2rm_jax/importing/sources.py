@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from l2rm_jax.data.files import is_full, is_hidden, visible_files
+from l2rm_jax.data.regular_files import check_regular
 from l2rm_jax.errors import DataError, first_line, nearest_flag
 from l2rm_jax.importing.delimited import Skipped, read_table
 from l2rm_jax.importing.json_rows import is_cell, read_json
@@ -139,6 +140,8 @@ def find_files(path: Path) -> tuple[str, list[Path]]:
     files = [path] if path.is_file() else sorted(path.parent.glob(path.name))
     if not is_hidden(path.name):
         files = [file for file in files if not is_hidden(file.name)]
+    for file in files:
+        check_regular(file)
     if not files:
         hint = nearest_flag("source", path)
         raise DataError(f"{path}: no such file or directory, {_EXPECTED}", hint=hint)
