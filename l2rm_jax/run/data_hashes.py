@@ -15,6 +15,7 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.data.contents import hash_array, hash_names
 from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.npy_files import still_whole
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.record import is_undivided
@@ -60,7 +61,7 @@ def _hash_split(split: TrainPairs) -> dict[str, str]:
 def _hash_stored(digest: "hashlib.blake2b", features: RegionFeatures | Pixels) -> None:
     """Hash the stored numbers; unlike `contents.hash_features`, without a check of their values."""
     for block in features.blocks():
-        digest.update(np.ascontiguousarray(features.array[block * features.stride]))
+        digest.update(np.ascontiguousarray(still_whole(features.array)[block * features.stride]))
     _hash_form(digest, features)
 
 
