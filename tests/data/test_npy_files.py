@@ -74,7 +74,7 @@ def test_an_array_on_a_full_disk_names_its_file(tmp_path):
     "make",
     [
         lambda path: write_array(path, np.zeros((1000, 8))),
-        lambda path: RowFile(path, np.dtype(np.float64), (1000, 8)),
+        lambda path: RowFile(path, np.dtype(np.float64), (1000, 8)).__exit__(),
     ],
 )
 def test_without_room_an_array_is_refused_before_it_is_computed(tmp_path, make):
