@@ -5,13 +5,20 @@ import difflib
 import os
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+_KEPT = 20  # messages of one kind that an error keeps
 _SHOWN = 5  # problems of one kind that a list of them shows
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
+
+
+def _kind(message: str) -> str:
+    """The message with zeros for its numbers."""
+    return _NUMBER.sub("0", message)
 
 
 class L2RMError(Exception):
@@ -20,21 +27,32 @@ class L2RMError(Exception):
     `str(error)` is the first message and the number of further ones.
 
     Attributes:
-      args: the messages, one for each problem.
+      args: the messages, one for each problem; of many that differ only in their numbers, the
+        first ones.
+      kinds: number of problems of each kind: a message with zeros for its numbers.
       hint: what to try next, if that is known: a command, a flag or a field, ready to be pasted.
         The command line shows it on a line of its own.
     """
 
     def __init__(self, *messages: str, hint: str | None = None):
-        super().__init__(*messages)
-        self.hint = hint
+        self.hint, self.kinds = hint, Counter()
+        kept = []
+        for message in messages:
+            self.kinds[kind := _kind(message)] += 1
+            if self.kinds[kind] <= _KEPT:
+                kept.append(message)
+        super().__init__(*kept)
+
+    @property
+    def count(self) -> int:
+        """Number of problems."""
+        return max(1, sum(self.kinds.values()))
 
     def __str__(self) -> str:
-        first, *more = self.args
-        if not more:
-            return first
-        others = "1 more problem" if len(more) == 1 else f"{len(more)} more problems"
-        return f"{first} (and {others})"
+        if self.count < 2:
+            return self.args[0]
+        others = "1 more problem" if self.count == 2 else f"{self.count - 1:,} more problems"
+        return f"{self.args[0]} (and {others})"
 
 
 class DataError(L2RMError, ValueError):
@@ -127,19 +145,26 @@ def named_errors(where: str) -> Iterator[None]:
         place = f"{where}, {error.place}" if error.place else where
         raise StoppedError(str(error), error.signal, place) from None
     except L2RMError as error:
-        raise type(error)(*(f"{where}: {message}" for message in error.args)) from error
+        named = type(error)(*(f"{where}: {message}" for message in error.args))
+        named.kinds = error.kinds
+        raise named from error
 
 
-def list_problems(messages: Iterable[str]) -> str:
-    """All messages; of messages that differ only in their numbers, the first few and a count."""
+def list_problems(messages: Iterable[str], counts: Mapping[str, int]) -> str:
+    """List messages; of those that differ only in their numbers, the first few and how many more.
+
+    Args:
+      messages: the messages.
+      counts: number of problems of each kind, as `L2RMError.kinds`.
+    """
     kinds: dict[str, list[str]] = {}
     for message in messages:
-        kinds.setdefault(_NUMBER.sub("0", message), []).append(message)
-    lines = [f"problems found: {sum(map(len, kinds.values()))}"]
-    for similar in kinds.values():
+        kinds.setdefault(_kind(message), []).append(message)
+    lines = [f"problems found: {sum(counts.values()):,}"]
+    for kind, similar in kinds.items():
         lines += similar[:_SHOWN]
-        if len(similar) > _SHOWN:
-            lines.append(f"... and {len(similar) - _SHOWN} more like the last one")
+        if counts[kind] > _SHOWN:
+            lines.append(f"... and {counts[kind] - _SHOWN:,} more like the last one")
     return "\n  ".join(lines)
 
 
@@ -147,11 +172,14 @@ class Problems:
     """Collects the errors of several checks, and raises them as one.
 
     Attributes:
-      messages: messages of the errors so far, in order and without repetition.
+      messages: messages of the errors so far, in order and without repetition; the first ones of
+        many that differ only in their numbers.
     """
 
     def __init__(self) -> None:
         self.messages: dict[str, None] = {}  # an ordered set
+        self._kinds: Counter = Counter()  # of all problems, and of those in `messages`
+        self._kept: Counter = Counter()
         self._first: L2RMError = L2RMError()
         self._hint: str | None = None
 
@@ -174,19 +202,34 @@ class Problems:
             return self.attempt(_raise_unreadable, error)
         except L2RMError as error:
             self._first = self._first if self.messages else error
-            self.messages |= dict.fromkeys(error.args)
+            self._add(error)
             self._hint = self._hint or error.hint
             return None
+
+    def _add(self, error: L2RMError) -> None:
+        """Keep the first messages of each kind, and count all that are not here already."""
+        kinds: dict[str, list[str]] = {}
+        for message in error.args:
+            kinds.setdefault(_kind(message), []).append(message)
+        for kind, messages in kinds.items():
+            new = [message for message in messages if message not in self.messages]
+            if new:  # else the same error came from another check
+                self._kinds[kind] += error.kinds[kind] - len(messages) + len(new)
+                room = _KEPT - self._kept[kind]
+                self.messages |= dict.fromkeys(new[:room])
+                self._kept[kind] += len(new[:room])
 
     def raise_all(self) -> None:
         """Raise all messages as one error of the first error's type and hint, if there are any."""
         if self.messages:
-            raise type(self._first)(*self.messages, hint=self._first.hint)
+            error = type(self._first)(*self.messages, hint=self._first.hint)
+            error.kinds = self._kinds
+            raise error
 
     def raise_list(self) -> None:
         """Raise all messages as one of many lines, with the first hint, if there are any."""
         if self.messages:
-            raise DataError(list_problems(self.messages), hint=self._hint)
+            raise DataError(list_problems(self.messages, self._kinds), hint=self._hint)
 
 
 def nearest_name(field: str, value: Any, names: Iterable[str]) -> str | None:

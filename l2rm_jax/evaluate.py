@@ -23,6 +23,7 @@ from l2rm_jax.evaluation.two_stage import Shortlist
 from l2rm_jax.evaluation.zero_shot import cosines
 from l2rm_jax.published.checkpoint import read_checkpoint, read_trained_vocabulary, weights_for_data
 from l2rm_jax.published.conversion import model_from_state_dict, variables_from_state_dict
+from l2rm_jax.run.data_hashes import check_hashes
 from l2rm_jax.run.initialise import open_run, read_trained_config
 from l2rm_jax.run.inputs import read_data
 from l2rm_jax.run.memory_hints import scoring_hints
@@ -143,7 +144,10 @@ def _same_vectors(one: RegionFeatures, other: RegionFeatures) -> bool:
 def _open_trained(workdir: str | Path, changes: Mapping[str, Any]) -> Iterator[Run]:
     """Open the run in `workdir` with these changes to its config."""
     config = read_trained_config(workdir, changes, "evaluate")
-    with open_run(config, read_data(config, workdir), workdir, Replicas()) as run:
+    data = read_data(config, workdir)
+    if not {"data.path", "data.test_split"} & set(changes):  # the run's own test split
+        check_hashes(config, [data.test], workdir)
+    with open_run(config, data, workdir, Replicas()) as run:
         yield run
 
 

@@ -137,8 +137,7 @@ def _audit(command: Command) -> None:
 
     workdir, out, place = command["workdir"], command["out"], command.place
     require_flags(command, "out")
-    name = command["source"] or ""
-    if name:
+    if name := command["source"] or "":
         from l2rm_jax.audit.from_source import import_source
 
         command = import_source(command, MODES)
@@ -282,12 +281,13 @@ def main(words: Sequence[str]) -> None:
     except StoppedError as error:
         if not is_single_host():
             jax.distributed.shutdown()  # waits for all hosts
-        # The status that a shell gives a process that the signal ended.
-        exit_now(str(error), 128 + error.signal)
+        exit_now(str(error), 128 + error.signal)  # as a shell says that the signal ended it
     except (L2RMError, OSError) as error:  # OSError: disk full, no permission, ...
         if isinstance(error, OSError):
             exit_if_reader_left(error)
         exit_with_error(error_lines(error, command, MODES))
+    except SystemExit as error:
+        sys.exit(error.code or "error: code of a plug-in ended the program, expected it to return")
     except ModuleNotFoundError as error:
         exit_with_error(error_lines(missing_package_error(error)))
     except jax.errors.JaxRuntimeError as error:

@@ -74,3 +74,26 @@ def test_the_nearest_name_of_a_field_is_the_hint():
     with pytest.raises(ConfigError) as caught:
         check_names("a", {"b": "xyz"}, {"b": ("pair", "image")})
     assert caught.value.hint is None
+
+
+def test_of_many_alike_problems_the_first_are_kept_and_all_counted():
+    messages = [f"a.txt:{line}: found nothing" for line in range(3000)]
+    error = DataError(*messages, "b.txt: no such file", hint="x")
+    assert error.count == 3001 and str(error) == "a.txt:0: found nothing (and 3,000 more problems)"
+    assert error.args[:20] == tuple(messages[:20]) and error.args[20] == "b.txt: no such file"
+    copy = pickle.loads(pickle.dumps(error))
+    assert (copy.args, copy.count) == (error.args, error.count) and len(copy.args) == 21
+    problems = Problems()
+    for message in messages:
+        problems.attempt(fail, DataError(message))
+    problems.attempt(fail, error)
+    assert len(problems.messages) == 21
+    with pytest.raises(DataError) as caught:
+        problems.raise_all()
+    assert caught.value.args == error.args and caught.value.count > 3000
+    few = [f"{line} is wrong" for line in range(20)]
+    assert ConfigError(*few).args == tuple(few)
+
+
+def fail(error: Exception) -> None:
+    raise error

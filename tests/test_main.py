@@ -322,3 +322,13 @@ def test_a_damaged_cached_program_is_compiled_again(tmp_path):
         entry.write_bytes(entry.read_bytes()[:20])
     again = run_it()
     assert again.stdout == "27.0\n" and "Error reading persistent" in again.stderr
+
+
+@pytest.mark.parametrize("code", [None, 0])
+def test_code_of_a_user_cannot_end_the_program_in_silence(monkeypatch, code):
+    def check(_):
+        raise SystemExit(code)
+
+    monkeypatch.setattr("l2rm_jax.check.check", check)
+    with pytest.raises(SystemExit, match="error: code of a plug-in ended the program"):
+        main.main(["check"])

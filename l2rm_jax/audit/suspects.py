@@ -8,10 +8,10 @@ import numpy as np
 
 from l2rm_jax.audit.audit import SHOWN, Audit
 from l2rm_jax.audit.lines import LINE, ROW
+from l2rm_jax.data.spreadsheet_cells import plain_cell
 from l2rm_jax.judging.judgement import KINDS, PLACEHOLDER
 
 SUSPECTS = "suspects.csv"
-_FORMULA = "=+-@"  # a spreadsheet computes cells that begin so
 _NAME, _TEXT = 40, 60  # most characters of a name and of a text on the screen
 
 
@@ -87,7 +87,7 @@ def write_suspects(audit: Audit, directory: Path) -> str:
 
 def _cells(suspect: Suspect) -> list[str]:
     cells = [_number(value) if isinstance(value, float) else str(value) for value in suspect]
-    return [f"'{cell}" if cell.startswith(tuple(_FORMULA)) else cell for cell in cells]
+    return [*map(plain_cell, cells)]
 
 
 def _number(value: float) -> str:

@@ -14,6 +14,7 @@ from l2rm_jax.audit.audit import Audit
 from l2rm_jax.data.columns import column_values
 from l2rm_jax.data.files import named_if_full
 from l2rm_jax.data.parquet_vectors import open_parquet
+from l2rm_jax.data.spreadsheet_cells import original_cell, plain_cell
 from l2rm_jax.errors import ConfigError, DataError, first_line
 from l2rm_jax.judging.judgement import KINDS
 
@@ -153,7 +154,7 @@ def write_table(path: Path, columns: Mapping[str, Column]) -> None:
     rows = len(next(iter(columns.values())).known)
     with named_if_full(path), path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(columns)
+        writer.writerow(map(plain_cell, columns))
         for start in range(0, rows, _BLOCK):
             block = slice(start, start + _BLOCK)
             writer.writerows(zip(*(_cells(x, block) for x in columns.values()), strict=True))
@@ -162,10 +163,14 @@ def write_table(path: Path, columns: Mapping[str, Column]) -> None:
 def _cells(column: Column, block: slice) -> list[str]:
     kind = column.values.dtype.kind
     of_float = repr if column.is_exact else "{:.6g}".format
-    write = {"b": lambda x: "true" if x else "false", "f": of_float}.get(kind, str)
+    write = {"b": lambda x: "true" if x else "false", "f": of_float}.get(kind, _text)
     values = column.values[block].astype(str) if kind in "mM" else column.values[block]
     cells = zip(values.tolist(), column.known[block].tolist(), strict=True)
     return [write(x) if known else "" for x, known in cells]
+
+
+def _text(value: Any) -> str:
+    return plain_cell(value) if isinstance(value, str) else str(value)
 
 
 def _write_parquet(path: Path, columns: Mapping[str, Column]) -> None:
@@ -207,8 +212,8 @@ def _read_csv(path: Path) -> dict[str, np.ndarray]:
     csv.field_size_limit(2**31 - 1)  # characters of a caption
     with path.open(encoding="utf-8", newline="") as file:
         header, *rows = csv.reader(file)
-    cells = np.array([[cell or None for cell in row] for row in rows], object)
-    return dict(zip(header, cells.reshape(-1, len(header)).T, strict=True))
+    cells = np.array([[original_cell(cell) or None for cell in row] for row in rows], object)
+    return dict(zip(map(original_cell, header), cells.reshape(-1, len(header)).T, strict=True))
 
 
 def _read_parquet(path: Path) -> dict[str, np.ndarray]:

@@ -17,6 +17,8 @@ from l2rm_jax.bases.preparation import Preparation, is_number
 from l2rm_jax.errors import DataError
 
 KINDS = ("bert", "clip", "siglip")  # of `model_type`
+MOST_ROWS = 1 << 17  # of any size in a config.json: widths, positions, pixels of a side
+MOST = {"num_hidden_layers": 256, "num_attention_heads": 1024, "vocab_size": 1 << 22}
 ACTIVATIONS = {  # names in a config.json, and ours
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
@@ -335,8 +337,10 @@ class _Fields:
         return self._config.get(field, self._defaults[field])
 
     def size(self, field: str) -> int:
-        """Read a positive integer; 0 if it is invalid."""
-        return self._checked(field, lambda x: type(x) is int and x > 0, "a positive integer", 0)
+        """Read a positive integer up to `MOST`; 0 if it is invalid."""
+        most = MOST.get(field, MOST_ROWS)
+        expected = f"a positive integer of at most {most:,}"
+        return self._checked(field, lambda x: type(x) is int and 0 < x <= most, expected, 0)
 
     def rate(self, field: str) -> float:
         """Read a number from 0 to below 1."""

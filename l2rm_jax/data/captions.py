@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
+from l2rm_jax.data.regular_files import TEXT, read_regular
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import DataError, Problems
 
@@ -46,7 +47,7 @@ def open_captions(path: Path, split: str, or_vectors: bool = False) -> CaptionFi
             f"{vectors}"
         )
     [source] = present
-    lines = source.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    lines = read_regular(source, TEXT).removeprefix(b"\xef\xbb\xbf").split(b"\n")
     if lines[-1] == b"":  # what follows the newline of the last caption
         lines.pop()
     if not lines:

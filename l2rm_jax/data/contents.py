@@ -9,6 +9,7 @@ from jaxtyping import Int
 
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.frames import as_numpy, as_vectors
+from l2rm_jax.data.npy_files import still_whole
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.text import Vocabulary, tokenize
 from l2rm_jax.errors import DataError, Problems
@@ -71,7 +72,7 @@ def checked_vectors(name: str, values: Any) -> np.ndarray:
         raise DataError(f"{name}: found {found}, expected floats [{name}, dimensions] or texts")
     bad, largest = [], 0.0
     for start in range(0, len(array), PART):
-        block = array[start : start + PART]
+        block = still_whole(array)[start : start + PART]
         finite = np.isfinite(block).all(axis=1)
         bad.append(start + np.flatnonzero(~finite))
         largest = max(largest, float(np.abs(block[finite]).max(initial=0)))
@@ -139,7 +140,7 @@ def hash_array(digest: "hashlib.blake2b", array: np.ndarray) -> None:
     """Hash an array block by block."""
     digest.update(f"{array.dtype.str} {array.shape}".encode())
     for start in range(0, len(array), PART):
-        digest.update(np.ascontiguousarray(array[start : start + PART]))
+        digest.update(np.ascontiguousarray(still_whole(array)[start : start + PART]))
 
 
 def hash_names(

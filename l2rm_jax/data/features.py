@@ -15,6 +15,7 @@ from jaxtyping import Float, Float32, Int, Int32
 
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data.files import check_entries, check_form, open_array
+from l2rm_jax.data.npy_files import still_whole
 from l2rm_jax.errors import DataError, Problems
 
 _BLOCK_BYTES = 1 << 25  # of a block as float32
@@ -45,7 +46,7 @@ class LazyRows:
     def __getitem__(self, rows: slice | np.ndarray) -> "np.ndarray | LazyRows":
         if isinstance(rows, slice):
             return LazyRows(self._array, self._index[rows])
-        return self._array[self._index[rows]]
+        return still_whole(self._array)[self._index[rows]]
 
 
 class ImageRows:
@@ -222,7 +223,8 @@ class RegionFeatures(ImageRows):
             float32; lists one problem for each such row.
         """
         stored = self._stored_rows(indices)
-        source = np.ascontiguousarray(self.array[stored])  # the file may be in Fortran order
+        # The file may be in Fortran order.
+        source = np.ascontiguousarray(still_whole(self.array)[stored])
         with np.errstate(over="ignore"):  # the check below finds infinities
             if self.scale is None:
                 rows = source.astype(np.float32, copy=False)

@@ -14,7 +14,12 @@ from jaxtyping import Int, Num
 from PIL import Image
 
 from l2rm_jax.console import progress_bar
-from l2rm_jax.data.pictures import UnreadableError, open_picture, upright_picture
+from l2rm_jax.data.pictures import (
+    UnreadableError,
+    open_picture,
+    read_picture,
+    upright_picture,
+)
 from l2rm_jax.errors import DataError, Problems
 
 _BATCH = 256  # cells that a model encodes in one call
@@ -354,10 +359,13 @@ def _opened(cell: Any) -> str | Image.Image:
         return cell
     if isinstance(cell, Image.Image):
         return upright_picture(cell)[0]
+    if isinstance(cell, bytes):
+        return open_picture(cell)[0]
     try:
-        return open_picture(cell if isinstance(cell, bytes) else cell.read_bytes())[0]
-    except OSError as error:
-        raise UnreadableError(f"{cell}: cannot be read: {error.strerror}") from None
+        content = read_picture(cell)
+    except UnreadableError as error:
+        raise UnreadableError(f"{cell}: {error}") from None
+    return open_picture(content)[0]
 
 
 def _encoded(where: str, cells: list[Any], *, model: Any, width: int | None) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from l2rm_jax.data.regular_files import TEXT, read_regular
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import DataError
 
@@ -42,7 +43,7 @@ def read_caption_ids(path: str | Path, split: str) -> list[str] | None:
 def _lines(file: Path) -> list[str]:
     """The lines of a text file; only a newline ends one, as in a file of captions."""
     try:
-        text = file.read_bytes().removeprefix(_BOM).decode()
+        text = read_regular(file, TEXT).removeprefix(_BOM).decode()
     except UnicodeDecodeError as error:
         raise DataError(
             f"{file}: byte {error.start + 1} is not UTF-8, expected text in UTF-8"

@@ -1,14 +1,22 @@
-"""Write `.npy` files row by row, so that a full disk is an error that names the file."""
+"""Write and read `.npy` files so that a full disk, or a file cut meanwhile, is an error by name.
+
+Both would end a process that uses a memory map by the signal SIGBUS.
+"""
 
 import itertools
 import math
+import mmap
+import os
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Int, Shaped
 
-from l2rm_jax.data.files import named_if_full
+from l2rm_jax.data.files import is_full, named_if_full
+from l2rm_jax.errors import DataError
 
+T = TypeVar("T")
 _ROWS = 4096  # rows of an array that are written at once
 
 
@@ -22,6 +30,9 @@ class RowFile:
       path: the file.
       dtype: type of the numbers.
       shape: shape of the array; rows that are never written are zeros.
+
+    Raises:
+      OSError: there is no room for all rows, for example; names the file and its bytes.
     """
 
     def __init__(self, path: Path, dtype: np.dtype, shape: tuple[int, ...]):
@@ -33,6 +44,17 @@ class RowFile:
             self._file = path.open("wb")
             np.lib.format.write_array_header_1_0(self._file, header)
             self._start = self._file.tell()
+            self._reserve(self._start + shape[0] * self._row_bytes)
+
+    def _reserve(self, size: int) -> None:
+        """Have the disk keep room for the whole file, before hours of work are to be written."""
+        try:
+            os.posix_fallocate(self._file.fileno(), 0, size)
+        except OSError as error:  # others: a file system or a device that keeps no room
+            if is_full(error):
+                self._file.close()
+                reason = f"{error.strerror}: found no room for {size:,} bytes"
+                raise OSError(error.errno, reason, str(self._path)) from error
 
     def __enter__(self) -> "RowFile":
         return self
@@ -56,6 +78,23 @@ class RowFile:
             for start, end in itertools.pairwise([0, *ends]):
                 self._file.seek(self._start + int(places[start]) * self._row_bytes)
                 self._file.write(block[start:end].data)
+
+
+def still_whole(array: T) -> T:
+    """Return an array before a part of it is read; if it is mapped from a file, that is whole.
+
+    Raises:
+      DataError: the file has become shorter since it was opened.
+    """
+    base, name = array, "a mapped array"
+    while isinstance(base, np.ndarray):
+        name, base = getattr(base, "filename", name), base.base
+    if isinstance(base, mmap.mmap) and (size := base.size()) < len(base):
+        raise DataError(
+            f"{name}: found {size:,} bytes, expected {len(base):,}, as when it was opened: the "
+            "file was changed meanwhile; write it again, and run the same command"
+        )
+    return array
 
 
 def write_array(path: Path, array: np.ndarray) -> None:

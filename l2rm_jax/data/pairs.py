@@ -203,10 +203,18 @@ class Pairs:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of the stored images' rows and of the texts, or of the vectors without texts.
+        """Hash the stored images' rows and the texts, or the vectors without texts; and own ids.
 
-        The same captions and rows have one fingerprint, whatever the features of their images.
+        The same captions, rows and ids have one fingerprint, whatever the features of their images.
         """
+        own = self._caption_fingerprint()
+        if self.ids is None or all(name == f"{row}" for row, name in enumerate(self.ids)):
+            return own
+        names = hashlib.blake2b(digest_size=16)
+        hash_names(names, np.zeros(0, np.int64), self.ids)
+        return f"{own}+ids:{names.hexdigest()}"
+
+    def _caption_fingerprint(self) -> str:
         digest = hashlib.blake2b(f"{self.images.shape[0]}".encode(), digest_size=16)
         digest.update(self.image_of.astype(np.int64).tobytes())
         if self.texts is not None:
@@ -330,7 +338,10 @@ def _rows(captions: Any, rows: Int[np.ndarray, " n"]) -> np.ndarray:
 def same_pairs(found: str, expected: str) -> bool:
     """Return whether two fingerprints may be of the same pairs.
 
-    One of texts and one of vectors cannot be compared, nor can one that is missing.
+    Only parts that both have are compared: one of texts says nothing of one of vectors.
     """
-    kinds = {each.partition(":")[0] for each in (found, expected)}
-    return found == expected or len(kinds) > 1 or "" in kinds
+    parts = [
+        dict(part.partition(":")[::2] for part in each.split("+") if part)
+        for each in (found, expected)
+    ]
+    return all(parts[0][kind] == parts[1][kind] for kind in parts[0].keys() & parts[1].keys())

@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data.files import locked_file, new_file
+from l2rm_jax.data.regular_files import check_regular
 from l2rm_jax.errors import ConfigError, DataError, Problems, first_line
 
 _WORDS = {"img_emb": ("image", "img"), "text_emb": ("text", "txt", "caption")}  # in their names
@@ -34,6 +35,7 @@ def open_parquet(file: Path) -> Any:
         raise ConfigError(
             f"{file}: reading this file requires pyarrow", hint="pip install pyarrow"
         ) from None
+    check_regular(file)
     try:
         # A relative path with a colon would be taken as a URI.
         return parquet.ParquetFile(file.absolute(), buffer_size=_BUFFER, pre_buffer=False)

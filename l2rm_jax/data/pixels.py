@@ -10,6 +10,7 @@ from jaxtyping import Int, Int32, UInt8
 
 from l2rm_jax.data.features import ImageRows, LazyRows
 from l2rm_jax.data.files import check_form, open_array
+from l2rm_jax.data.npy_files import still_whole
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class Pixels(ImageRows):
         Raises:
           DataError: a number is out of range.
         """
-        return np.ascontiguousarray(self.array[self._checked_rows(indices)])
+        return np.ascontiguousarray(still_whole(self.array)[self._checked_rows(indices)])
 
     def region_counts(self, indices: Sequence[int] | np.ndarray) -> Int32[np.ndarray, " rows"]:
         """Return 1 for each picture; the model knows the number of its patches.

@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from l2rm_jax.data.files import check_form, is_hidden
+from l2rm_jax.data.npy_files import still_whole
 from l2rm_jax.data.parquet_vectors import copy_vectors, natural_order, open_parquet, vector_column
 from l2rm_jax.data.same_names import number_variants
 from l2rm_jax.errors import DataError, Problems
@@ -85,7 +86,7 @@ class ShardRows:
         found = np.empty((len(rows), self.shape[1]), self.dtype)
         for number in np.unique(shard):
             here, array = np.flatnonzero(shard == number), self._arrays[number]
-            found[here] = array[rows[here] - (self._ends[number] - len(array))]
+            found[here] = still_whole(array)[rows[here] - (self._ends[number] - len(array))]
         return found
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Int32
 
 from l2rm_jax.data.files import replace_file
+from l2rm_jax.data.regular_files import JSON, read_regular
 from l2rm_jax.data.segmentation import is_unspaced, segment
 from l2rm_jax.errors import ConfigError, DataError, first_line
 
@@ -160,10 +161,11 @@ class Vocabulary:
         """
         path = Path(path)
         try:
-            content = json.loads(path.read_bytes())
-        except FileNotFoundError:
-            raise DataError(f"{path}: no such file, expected a vocabulary") from None
-        except (ValueError, OSError, RecursionError) as error:
+            content = json.loads(read_regular(path, JSON))
+        except DataError as error:
+            found = str(error).removesuffix(", expected a file")
+            raise DataError(f"{found}, expected a vocabulary") from None
+        except (ValueError, RecursionError) as error:
             raise DataError(
                 f"{path}: cannot be read ({first_line(error)}), expected a JSON file with the keys "
                 "word2idx, idx2word and idx"

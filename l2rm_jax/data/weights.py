@@ -9,6 +9,7 @@ import numpy as np
 from l2rm_jax.bases import Bases
 from l2rm_jax.bases.arrays import group_places, may_be_left_over, our_name
 from l2rm_jax.data.pieces import needed_module
+from l2rm_jax.data.regular_files import JSON, read_regular
 from l2rm_jax.errors import DataError, Problems, first_line
 
 WEIGHT_FILE = "model.safetensors"
@@ -34,7 +35,7 @@ def read_object(directory: Path, name: str) -> dict[str, Any]:
     """
     check_file(directory, name)
     try:
-        content = json.loads((directory / name).read_bytes())
+        content = json.loads(read_regular(directory / name, JSON))
     except (ValueError, RecursionError) as error:
         raise DataError(
             f"{directory / name}: cannot be read ({first_line(error)}), expected JSON"

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32
 
+from l2rm_jax.data.regular_files import TEXT, read_regular
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import DataError, first_line
 
@@ -54,7 +55,7 @@ def _from_array(path: Path) -> Iterator[tuple[str, np.ndarray]]:
     names = path.with_suffix(".txt")
     try:
         array = np.load(path, allow_pickle=False, mmap_mode="r")
-        words = names.read_text(encoding="utf-8").split("\n")
+        words = read_regular(names, TEXT).decode().split("\n")
     except (OSError, ValueError) as error:
         raise DataError(
             f"{path}: cannot be read ({first_line(error)}), expected an array and its words in "

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from l2rm_jax.importing.column_names import is_address, is_usual, looks_like_picture
+from l2rm_jax.importing.limits import check_columns
 from l2rm_jax.importing.text_io import TextFile, as_unicode, open_text
 
 SEPARATORS = {"csv": ",", "tsv": "\t"}
@@ -142,6 +143,9 @@ def find_dialect(file: Path, kind: str, known: Sequence[str]) -> Dialect:
       file: the table.
       kind: `csv` or `tsv`, by the ending of the file.
       known: names of columns that the user gave.
+
+    Raises:
+      DataError: there are too many columns.
     """
     text, usual = open_text(file), SEPARATORS[kind]
     wanted = {name.strip().lower() for name in known}
@@ -163,6 +167,7 @@ def find_dialect(file: Path, kind: str, known: Sequence[str]) -> Dialect:
     samples = {separator: sample(separator) for separator in candidates}
     separator = max(samples, key=fit)
     first, *_ = rows = samples[separator] or [[]]
+    check_columns(file, len(first))
     has_header = any(map(is_known, first)) or not any(map(looks_like_picture, first))
     names = first if has_header else _names_by_content(rows)
     return Dialect(text, separator, has_header, _unique(names))

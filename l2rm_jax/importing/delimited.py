@@ -12,6 +12,7 @@ from pyarrow import csv
 
 from l2rm_jax.importing.csv_rows import Dialect, Record, find_dialect, read_records
 from l2rm_jax.importing.text_io import as_unicode
+from l2rm_jax.importing.whole_files import is_cut
 
 _CHUNK = 100_000  # rows that become Arrow at once
 _BLOCK = 1 << 22  # bytes
@@ -88,7 +89,11 @@ def _read_rows(
 ) -> int:
     """Add rows to the tables, or to those left out; return how many there are with those before."""
     width, rows, number = len(names), [], before
-    for number, (_, fields) in enumerate(records, before + 1):
+    for number, (line, fields) in enumerate(records, before + 1):
+        if is_cut(line, fields, width):
+            reason = f"cut: found {len(fields)} fields and no end of the line, expected {width}"
+            skipped.append((number, reason))
+            continue
         if len(fields) != width:
             while len(fields) > width and not fields[-1].strip():
                 fields.pop()

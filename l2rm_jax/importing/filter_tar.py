@@ -39,11 +39,12 @@ from l2rm_jax.data.shards import (
     rows_of,
 )
 from l2rm_jax.data.split_files import split_file
-from l2rm_jax.errors import DataError, first_line
+from l2rm_jax.errors import DataError
 from l2rm_jax.executors import LOCAL, Executor
 from l2rm_jax.importing.samples import divide_samples
 from l2rm_jax.importing.sources import find_files
 from l2rm_jax.importing.splits import rows_of_splits
+from l2rm_jax.importing.whole_files import read_members
 from l2rm_jax.importing.writing import hash_file, hash_source
 from l2rm_jax.version import __version__
 
@@ -135,7 +136,7 @@ def keep_of_archive(source: str, content: str, rows: Rows, out: str, done: str) 
             f"{source}: found other content than when it was imported, expected the same archive; "
             "import it again, and audit that"
         )
-    members, end = _members(Path(source))
+    members, end = read_members(Path(source))
     keys, numbers, _ = divide_samples([each.name for each in members if _is_of_sample(each)])
     is_kept = np.isin(np.arange(len(keys)), rows - 1)
     sample = iter(numbers)
@@ -156,18 +157,8 @@ def _is_of_sample(member: tarfile.TarInfo) -> bool:
 
 def count_samples(source: str) -> int:
     """Number of samples of an archive."""
-    members, _ = _members(Path(source))
+    members, _ = read_members(Path(source))
     return len(divide_samples([each.name for each in members if _is_of_sample(each)])[0])
-
-
-def _members(source: Path) -> tuple[list[tarfile.TarInfo], int]:
-    """The members of an archive, and where the last one ends."""
-    try:
-        with tarfile.open(source, "r:") as archive:
-            members = archive.getmembers()
-            return members, archive.offset
-    except tarfile.TarError as error:
-        raise DataError(f"{source}: cannot be read ({first_line(error)})") from error
 
 
 def _copy_parts(source: Path, out: Path, starts: Sequence[int], stays: Sequence[bool]) -> None:

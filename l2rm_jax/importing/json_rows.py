@@ -20,6 +20,7 @@ from l2rm_jax.importing.column_names import (
     looks_like_picture,
 )
 from l2rm_jax.importing.delimited import Skipped
+from l2rm_jax.importing.limits import check_columns
 from l2rm_jax.importing.text_io import as_unicode, open_text
 
 _LISTS = (
@@ -45,17 +46,28 @@ def read_json(file: Path) -> tuple[str, pa.Table, Skipped]:
     first = list(islice(_filled(text.lines()), 2))
     if not first:
         raise DataError(f"{file}: holds no rows, expected at least one")
-    is_lines = len(first) > 1 and not first[0].startswith("[")
+    is_lines = len(first) > 1 and not first[0].startswith("[") and not _opens_document(first[0])
     if not is_lines or not any(isinstance(_parsed(line), dict) for line in first):
         try:
             document = json.loads("".join(text.lines()))
-            return "json", *_table_of(_rows_of_document(document, file))
+            return "json", *_table_of(_rows_of_document(document, file), file)
         except (ValueError, RecursionError) as error:
             if isinstance(error, DataError):
                 raise
-            if not any(isinstance(_parsed(line), dict) for line in _filled(text.lines())):
-                raise DataError(f"{file}: no JSON ({first_line(error, 200)})") from None
-    return "jsonl", *_table_of(map(_parsed, _filled(text.lines())))
+            # Lines of a document that was cut are rarely objects of their own.
+            are_rows = (isinstance(_parsed(line), dict) for line in _filled(text.lines()))
+            if _opens_document(first[0]) or not any(are_rows):
+                raise DataError(
+                    f"{file}: no JSON ({first_line(error, 200)}), expected an object in each line, "
+                    "or one document that ends with its closing bracket"
+                ) from None
+    return "jsonl", *_table_of(map(_parsed, _filled(text.lines())), file)
+
+
+def _opens_document(line: str) -> bool:
+    """Whether this line begins a document that does not end in it."""
+    is_begun = line.startswith("[") or line.endswith((",", "[", "{", ":"))
+    return is_begun and isinstance(_parsed(line), Exception)
 
 
 def _filled(lines: Iterator[str]) -> Iterator[str]:
@@ -71,7 +83,7 @@ def _parsed(line: str) -> Any:
         return error
 
 
-def _table_of(values: Iterator[Any] | Sequence[Any]) -> tuple[pa.Table, Skipped]:
+def _table_of(values: Iterator[Any] | Sequence[Any], file: Path) -> tuple[pa.Table, Skipped]:
     rows: list[Mapping[str, Any]] = []
     skipped: Skipped = []
     for number, value in enumerate(values, 1):
@@ -81,7 +93,7 @@ def _table_of(values: Iterator[Any] | Sequence[Any]) -> tuple[pa.Table, Skipped]
             skipped.append((number, f"no JSON: {first_line(value, 200)}"))
         else:
             skipped.append((number, f"no JSON object: found {type(value).__name__}"))
-    return text_table(rows), skipped
+    return text_table(rows, file), skipped
 
 
 def _plain_task(row: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -174,13 +186,23 @@ def _rows_of_coco(images: Sequence[Any], annotations: Sequence[Any]) -> list[Any
     return rows
 
 
-def text_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+def text_table(rows: Sequence[Mapping[str, Any]], file: Path) -> pa.Table:
     """A table of text of JSON objects; the fields of an object in one are columns `a.b`.
 
     Lists stay JSON, and objects that are a caption or a picture.
+
+    Args:
+      rows: the objects.
+      file: the file that they are from, for the message.
+
+    Raises:
+      DataError: there are too many fields.
     """
-    flat = [dict(_flat_fields(row)) for row in rows]
-    names = dict.fromkeys(name for row in flat for name in row)
+    flat, names = [], {}
+    for row in rows:
+        flat.append(dict(_flat_fields(row)))
+        names |= dict.fromkeys(flat[-1])
+        check_columns(file, len(names))
     return pa.table(
         {name: pa.array([row.get(name) for row in flat], pa.large_string()) for name in names}
     )

@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data.files import is_hidden
-from l2rm_jax.data.pictures import UnreadableError
-from l2rm_jax.errors import first_line
+from l2rm_jax.data.pictures import UnreadableError, read_picture
 from l2rm_jax.importing.caption_cells import joined, parse_list
 from l2rm_jax.importing.column_names import (
     ADDRESSES,
@@ -80,9 +79,9 @@ class Pictures(NamedTuple):
         if path is None:
             raise UnreadableError(self.problem(name))
         try:
-            return path.read_bytes()
-        except OSError as error:
-            raise UnreadableError(f"no file: {first_line(error, 200)}") from None
+            return read_picture(path)
+        except UnreadableError as error:
+            raise UnreadableError(f"no file: {error}") from None
 
     def problem(self, name: str) -> str:
         """Say why there is no file of a name; "" if there is one."""

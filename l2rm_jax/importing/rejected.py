@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from l2rm_jax.data.files import replace_file
+from l2rm_jax.data.spreadsheet_cells import plain_cell
 from l2rm_jax.errors import DataError
 
 _SHOWN = 10  # kinds of reasons that the error shows
@@ -63,7 +64,8 @@ class Rejected:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(Rejection._fields)
-        writer.writerows(self._rejections)
+        rows = ((each.row, *map(plain_cell, each[1:])) for each in self._rejections)
+        writer.writerows(rows)
         replace_file(self._file, text.getvalue().encode("utf-8", "replace"))
         count, total = len(self), len(self) + accepted
         if accepted and count <= self.most * total:

@@ -19,6 +19,8 @@ from l2rm_jax.data.captions import MAX_CHARACTERS
 from l2rm_jax.data.files import is_hidden
 from l2rm_jax.importing.column_names import PICTURE_ENDINGS
 from l2rm_jax.importing.json_rows import text_table
+from l2rm_jax.importing.limits import check_columns
+from l2rm_jax.importing.whole_files import read_members
 
 _log = logging.getLogger(__name__)
 
@@ -53,16 +55,19 @@ class Member(NamedTuple):
 
 
 def read_tar(file: Path) -> pa.Table:
-    """The samples of an archive; its members may come in any order."""
-    import tarfile
+    """The samples of an archive; its members may come in any order.
 
-    with tarfile.open(file, "r:") as archive:
-        members = [
+    Raises:
+      DataError: it is damaged, or cut.
+    """
+    members, _ = read_members(file)
+    return _table(
+        [
             Member(member.name, file, member.offset_data, member.size)
-            for member in archive
+            for member in members
             if member.isfile() and not is_hidden(member.name)
         ]
-    return _table(members)
+    )
 
 
 def find_samples(files: Sequence[Path]) -> list[Path]:
@@ -109,6 +114,7 @@ def _table(members: Sequence[Member]) -> pa.Table:
             "members of a sample should follow each other, for webdataset and others: "
             "tar --sort=name"
         )
+    check_columns(members[0].file if members else "samples", len(set(endings)))
     table = pa.table({KEY: pa.array(keys, pa.large_string())})
     for ending in dict.fromkeys(endings):
         own = [row.get(ending) for row in rows]
@@ -116,7 +122,7 @@ def _table(members: Sequence[Member]) -> pa.Table:
         if kind in PICTURE_ENDINGS:
             table = table.append_column(ending, _places(own))
         elif kind == "json":
-            fields = text_table([_json_object(member) for member in own])
+            fields = text_table([*map(_json_object, own)], members[0].file)
             for name in fields.column_names:
                 table = table.append_column(f"{ending}.{name}", fields[name])
         elif ending:

@@ -36,6 +36,7 @@ from l2rm_jax.data.parquet_vectors import open_parquet
 from l2rm_jax.data.record import DATASET_FILE
 from l2rm_jax.data.shards import DIGEST
 from l2rm_jax.data.split_files import split_file
+from l2rm_jax.data.spreadsheet_cells import plain_cell
 from l2rm_jax.errors import ConfigError, DataError, named_errors
 from l2rm_jax.executors import LOCAL, SINGLE, Executor, Share
 from l2rm_jax.importing.importer import IDENTITY, WHAT, WORK, import_data
@@ -288,7 +289,7 @@ def _write_rejected(out: Path, files: Sequence[Path], count: int) -> None:
     for number, file in enumerate(files):
         with (out / "rejected" / f"{number:05}.csv").open(newline="", encoding="utf-8") as own:
             rows = list(csv.reader(own))[1:]
-        writer.writerows((file.name, *row) for row in rows)
+        writer.writerows((plain_cell(file.name), *row) for row in rows)
         written += len(rows)
     if written != count:
         raise DataError(f"{out}: found {written:,} rejected rows, but {count:,} were counted")

@@ -16,9 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from l2rm_jax.data.files import is_full, is_hidden, visible_files
+from l2rm_jax.data.parquet_vectors import open_parquet
+from l2rm_jax.data.regular_files import check_regular
 from l2rm_jax.errors import DataError, first_line, nearest_flag
 from l2rm_jax.importing.delimited import Skipped, read_table
 from l2rm_jax.importing.json_rows import is_cell, read_json
+from l2rm_jax.importing.limits import check_columns, check_rows
 from l2rm_jax.importing.samples import (
     TEXT_ENDINGS,
     find_pictures,
@@ -28,6 +31,7 @@ from l2rm_jax.importing.samples import (
 )
 from l2rm_jax.importing.splits import NONE, SPLITS, split_number
 from l2rm_jax.importing.texts_apart import pair_texts
+from l2rm_jax.importing.whole_files import check_arrow
 
 _log = logging.getLogger(__name__)
 
@@ -138,6 +142,8 @@ def find_files(path: Path) -> tuple[str, list[Path]]:
     files = [path] if path.is_file() else sorted(path.parent.glob(path.name))
     if not is_hidden(path.name):
         files = [file for file in files if not is_hidden(file.name)]
+    for file in files:
+        check_regular(file)
     if not files:
         hint = nearest_flag("source", path)
         raise DataError(f"{path}: no such file or directory, {_EXPECTED}", hint=hint)
@@ -189,6 +195,7 @@ def _read(
     start = 0
     for file in files:
         own, table, left_out = _read_file(file, cache, columns)
+        check_columns(file, table.num_columns)
         kinds.append(own)
         skipped += [(start + row, reason) for row, reason in left_out]
         start += len(table) + len(left_out)
@@ -214,6 +221,8 @@ def _read_file(file: Path, cache: Path, columns: Sequence[str]) -> tuple[str, pa
 
 def _read_saved(path: Path) -> list[Part]:
     datasets = _datasets()
+    for file in path.rglob("*.arrow"):
+        check_arrow(file)
     saved = datasets.load_from_disk(_local_name(path))
     if isinstance(saved, datasets.Dataset):
         return [Part(_stored_rows(saved), None)]
@@ -221,6 +230,9 @@ def _read_saved(path: Path) -> list[Part]:
 
 
 def _read_parquet(file: Path, cache: Path) -> pa.Table:
+    table = open_parquet(file)  # equal rows take hardly any bytes
+    check_rows(file, table.metadata.num_rows)
+    check_columns(file, table.metadata.num_columns)
     # The library takes the path as a pattern.
     pattern = re.sub(r"([\[\]*?])", r"[\1]", _local_name(file))
     try:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from l2rm_jax.data.regular_files import check_regular
+
 _SAMPLE = 1 << 20  # bytes that show the ends of lines
 _MARKS = {
     codecs.BOM_UTF8: "utf-8",
@@ -54,7 +56,12 @@ class TextFile(NamedTuple):
 
 
 def open_text(path: Path) -> TextFile:
-    """Find out how a text file is to be read."""
+    """Find out how a text file is to be read.
+
+    Raises:
+      DataError: it is no regular file.
+    """
+    check_regular(path)
     with path.open("rb") as file:
         sample = file.read(_SAMPLE)
     mark = next((mark for mark in _MARKS if sample.startswith(mark)), b"")

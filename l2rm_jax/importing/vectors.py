@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data.files import open_array
+from l2rm_jax.data.npy_files import still_whole
 from l2rm_jax.data.shards import ShardRows
 from l2rm_jax.errors import DataError, nearest_flag
 from l2rm_jax.importing.pictures import DIGEST_BYTES
@@ -67,4 +68,4 @@ def vector_blocks(
     size = max(1, _BLOCK_BYTES // (array.nbytes // len(array)))
     for start in range(0, len(array), size):
         rows = np.arange(start, min(start + size, len(array)))
-        yield rows, np.ascontiguousarray(array[rows])
+        yield rows, np.ascontiguousarray(still_whole(array)[rows])

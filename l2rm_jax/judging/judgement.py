@@ -222,7 +222,7 @@ def read_judgement(path: Path, is_decided: bool = True) -> Judgement:
 
 
 def is_of_pairs(judgement: Judgement, pairs: Pairs) -> bool:
-    """Return whether a judgement belongs to these pairs: same rows and, if known, same captions."""
+    """Return whether a judgement belongs to these pairs: same rows, captions and ids, if known."""
     return np.array_equal(judgement.image_of, pairs.image_of) and same_pairs(
         judgement.made.fingerprint, pairs.fingerprint
     )
@@ -249,5 +249,5 @@ def check_same_pairs(judgement: Judgement, pairs: Pairs, path: str | Path) -> No
         )
     if not same_pairs(judgement.made.fingerprint, pairs.fingerprint):
         raise DataError(
-            f"{path}: found a judgement of other captions, expected those of {pairs.name}"
+            f"{path}: found a judgement of other captions or images, expected those of {pairs.name}"
         )

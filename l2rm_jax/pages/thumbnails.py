@@ -7,7 +7,14 @@ from typing import NamedTuple
 
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from l2rm_jax.data.pictures import UnreadableError, upright_picture
+from l2rm_jax.data.pictures import (
+    UnreadableError,
+    on_white,
+    opened,
+    read_picture,
+    shrink_to,
+    upright_picture,
+)
 from l2rm_jax.errors import first_line
 
 SIDE = 360  # longer side in pixels; pages show them at about half, which is sharp on dense screens
@@ -48,12 +55,8 @@ def make_thumbnail(
     """
     try:
         content = _content(picture)
-    except FileNotFoundError:
-        return "no such file"
     except UnreadableError as error:
         return str(error)
-    except (OSError, ValueError) as error:  # ValueError: a name with a null character
-        return f"cannot be read ({first_line(error, 80)})"
     kind = next((kind for kind, prefix in PREFIXES.items() if content.startswith(prefix)), None)
     if kind == "webp" and content[8:12] != b"WEBP":
         kind = None
@@ -66,7 +69,7 @@ def _content(picture: str | Path | bytes | Image.Image) -> bytes:
     if isinstance(picture, bytes):
         return picture
     if not isinstance(picture, Image.Image):
-        return Path(picture).read_bytes()
+        return read_picture(picture)
     file = io.BytesIO()
     upright_picture(picture)[0].save(file, "PNG", compress_level=1)
     return file.getvalue()
@@ -74,19 +77,19 @@ def _content(picture: str | Path | bytes | Image.Image) -> bytes:
 
 def _reduced(content: bytes, side: int, quality: int) -> Thumbnail | str:
     try:
-        with Image.open(io.BytesIO(content)) as picture:
-            picture.draft("RGB", (2 * side, 2 * side))  # a large JPEG is decoded smaller
+        with opened(content) as picture:
+            shrink_to(picture, 2 * side)
             upright = ImageOps.exif_transpose(picture)
         if upright.has_transparency_data:
-            upright = upright.convert("RGBA")
-            ground = Image.new("RGBA", upright.size, "white")
-            upright = Image.alpha_composite(ground, upright)
+            upright = on_white(upright)
         upright = upright.convert("RGB")
         upright.thumbnail((side, side), Image.Resampling.LANCZOS)
         file = io.BytesIO()
         upright.save(file, "JPEG", quality=quality, optimize=True)
     except UnidentifiedImageError:
         return "not a picture"
+    except UnreadableError as error:
+        return str(error)
     except Exception as error:  # decoders raise errors of many types
         return f"damaged ({first_line(error, 80)})"
     return _as_uri("jpeg", file.getvalue())._replace(size=upright.size)

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
+from l2rm_jax.data.regular_files import check_regular
 from l2rm_jax.data.text import Vocabulary
-from l2rm_jax.errors import CheckpointError, ConfigError
+from l2rm_jax.errors import CheckpointError, ConfigError, DataError
 from l2rm_jax.published.conversion import check_state_dict, graph_steps
 
 _LAYOUTS = (("net",), ("model",), ("model_A", "model_B"))
@@ -149,7 +150,10 @@ def _load(path: Path) -> Mapping[str, Any]:
             "can execute code in a file (CVE-2025-32434)"
         )
     try:
+        check_regular(path)
         file = path.open("rb")
+    except DataError as error:
+        raise CheckpointError(*error.args) from error
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from error
     try:

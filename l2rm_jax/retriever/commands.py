@@ -11,9 +11,11 @@ from l2rm_jax.data.npy_files import write_array
 from l2rm_jax.errors import DataError
 from l2rm_jax.retriever.hits import Hits
 from l2rm_jax.retriever.loading import load
+from l2rm_jax.retriever.retriever import Retriever
 from l2rm_jax.retriever.search import check_top_k
-from l2rm_jax.retriever.sources import open_named_split, scene_pictures
+from l2rm_jax.retriever.sources import open_named_split, scene_pictures, split_name
 from l2rm_jax.retriever.zero_shot import open_vectors
+from l2rm_jax.run.data_hashes import check_own_images
 from l2rm_jax.run.results import write_json
 
 _log = logging.getLogger(__name__)
@@ -46,7 +48,11 @@ def search(
     check_top_k(top_k)
     if html is not None:
         check_new(Path(html), "page")
-    retriever = load(workdirs) if workdirs else open_vectors(gallery.rpartition(":")[0] or gallery)
+    if workdirs:
+        retriever = load(workdirs)
+        _check_own(workdirs, gallery, retriever)
+    else:
+        retriever = open_vectors(gallery.rpartition(":")[0] or gallery)
     for number, query in enumerate(queries, start=1):
         if not query.strip():
             raise DataError(f"--query: found an empty text as number {number}, expected a caption")
@@ -63,6 +69,19 @@ def search(
             drawn = scene_pictures(gallery, retriever.data_config, Path(folder))
             hits.to_html(html, drawn)
     return hits
+
+
+def _check_own(workdirs: Sequence[str], name: str, retriever: Retriever) -> None:
+    """Check that a run's own test split has the images that it began with.
+
+    Raises:
+      ConfigError: it has others.
+    """
+    directory, _ = split_name(name)
+    if Path(directory).is_dir():
+        split = open_named_split(name, retriever.data_config, retriever.preparation is not None)
+        for workdir in workdirs:
+            check_own_images(workdir, directory, split)
 
 
 def embed(workdirs: Sequence[str], data: str, out: str | Path) -> str:
@@ -87,6 +106,7 @@ def embed(workdirs: Sequence[str], data: str, out: str | Path) -> str:
     check_new(Path(out), "directory")
     retriever = load(workdirs)
     retriever.maker.require_vectors()
+    _check_own(workdirs, data, retriever)
     images = retriever.encode_images(data)
     in_pixels = retriever.preparation is not None
     stored = open_named_split(data, retriever.data_config, in_pixels)

@@ -26,6 +26,7 @@ from absl import logging as absl_logging
 from l2rm_jax.console import unconfigured_root
 from l2rm_jax.devices.hosts import is_primary, on_any_host
 from l2rm_jax.errors import CheckpointError, first_line
+from l2rm_jax.run.config_file import check_plain_path
 from l2rm_jax.run.results import to_jsonable
 
 with unconfigured_root():  # orbax logs while it is imported
@@ -80,6 +81,7 @@ class RunCheckpoints:
     """
 
     def __init__(self, directory: str | Path):
+        check_plain_path(directory)
         root = Path(directory).absolute()  # orbax refuses relative paths
         self._logging = contextlib.ExitStack()
         self._logging.enter_context(unconfigured_root())
@@ -145,7 +147,7 @@ class RunCheckpoints:
           position: JSON values, NumPy or JAX numbers (epoch, step in the epoch, best rSum, ...).
 
         Raises:
-          CheckpointError: this save or the previous one failed.
+          CheckpointError: this save or the previous one failed, or the first cannot be read back.
         """
         self.wait()  # on several hosts, two saves in progress would share one barrier
         with _save_errors(self._latest):
@@ -156,6 +158,20 @@ class RunCheckpoints:
                 "position": json.loads(json.dumps(position, default=to_jsonable)),
             }
             self._latest.save(number, args=_save_args(state, progress), force=True)
+        if newest is None:  # a run of days must not end without a checkpoint
+            self._read_back(number, state)
+
+    def _read_back(self, step: int, state: PyTree) -> None:
+        """Read the first checkpoint of a run; raise `CheckpointError` if that fails."""
+        self.wait()
+        path = self._latest.directory / str(step)
+        try:
+            _restore(path, state)
+        except Exception as error:  # damage surfaces as nearly any type
+            raise CheckpointError(
+                f"{path}: the first checkpoint cannot be read back ({first_line(error, 300)}); "
+                "try another --workdir"
+            ) from error
 
     def save_best(self, step: int, state: PyTree) -> None:
         """Save `state` as the best model; it replaces the previous best.
@@ -254,6 +270,7 @@ def read_checkpoint(directory: Path, make_abstract: Callable[[dict[str, Any]], P
     Raises:
       CheckpointError: the checkpoint cannot be restored.
     """
+    check_plain_path(directory)
     directory = directory.absolute()  # orbax takes no other path
     try:
         with unconfigured_root():

@@ -21,6 +21,7 @@ from l2rm_jax.run.results import to_jsonable, write_json
 CONFIG_FILE = "config.json"
 HASHES_FILE = "data_hashes.json"  # of the data that a run began with
 LOCK_FILE = "lock"
+_PATTERN = "[]*?"  # characters of patterns of file names
 # Files that a run writes after its config. The empty checkpoint directories are made before it.
 _WRITTEN_LATER = ("checkpoints/*/*", "metrics.jsonl", "results.json")
 
@@ -120,7 +121,7 @@ def load_config(name: str, plugins: Iterable[str] = ()) -> ConfigDict:
         values, names = flat(config), tuple(dict.fromkeys((*config.plugins, *plugins)))
     except L2RMError:
         raise
-    except Exception as error:  # a config file is a program
+    except (Exception, SystemExit) as error:  # a config file is a program, and may end itself
         if field := re.search(r'Key "(\w+)" does not exist', str(error)):
             raise unknown_field_error(field[1], flat(default()), f"{name}: ") from error
         raise ConfigError(f"{name}: {type(error).__name__}: {error}") from error
@@ -187,10 +188,11 @@ def check_workdir(workdir: str | Path, config: ConfigDict) -> str | None:
       what that changes; else None.
 
     Raises:
-      ConfigError: `workdir` is a file; or it holds a run with another config (the message lists
-        each difference as `key: saved -> now`); or it holds checkpoints, records or results, but
-        no `config.json`.
+      ConfigError: `workdir` is a file, or checkpoints cannot be read from its path; or it holds a
+        run with another config (the message lists each difference as `key: saved -> now`); or it
+        holds checkpoints, records or results, but no `config.json`.
     """
+    check_plain_path(workdir)
     if Path(workdir).exists() and not Path(workdir).is_dir():
         raise ConfigError(f"{workdir}: a file, expected the directory of a run")
     if not (Path(workdir) / CONFIG_FILE).exists():
@@ -226,6 +228,22 @@ def check_workdir(workdir: str | Path, config: ConfigDict) -> str | None:
         + ("; only train.epochs may be raised" if may_grow else ", as optim.schedule is cosine"),
         hint=f"--workdir={Path(workdir)}-2",
     )
+
+
+def check_plain_path(workdir: str | Path) -> None:
+    """Check that checkpoints can be read back from a directory: orbax globs their paths.
+
+    Raises:
+      ConfigError: the absolute path holds a character of patterns, so that others could match.
+    """
+    path = str(Path(workdir).absolute())
+    if found := sorted(set(_PATTERN) & set(path)):
+        plain = re.sub(r"[\[\]*?]+", "_", str(workdir)).strip("_")
+        raise ConfigError(
+            f"{path}: found {' '.join(found)} in the path, with which checkpoints cannot be read "
+            f"back, expected a path without {' '.join(_PATTERN)}",
+            hint=f"--workdir={shlex.quote(plain)}" if plain != str(workdir) else None,
+        )
 
 
 def check_data_directory(workdir: str | Path, config: ConfigDict, mode: str = "") -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from l2rm_jax.audit.table import Column, read_table, write_table
 from l2rm_jax.data.files import new_file
+from l2rm_jax.data.spreadsheet_cells import original_cell
 from l2rm_jax.errors import ConfigError
 
 TEXTS = [
@@ -31,7 +32,9 @@ def test_text_survives_a_round_trip_through_csv(tmp_path):
     with (tmp_path / "a.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == list(COLUMNS)
-    assert [row["caption"] for row in rows] == TEXTS
+    cells = [row["caption"] for row in rows]
+    assert [*map(original_cell, cells)] == TEXTS
+    assert not any(cell.startswith(tuple("=+-@\t")) for cell in cells)
     assert [row["wrong"] for row in rows] == ["", "false", "true", "false", "true", "false"]
     assert [row["fold"] for row in rows] == ["", "", "", "", "3", "4"]
     assert [row["loss"] for row in rows] == ["0", "0.0666667", "", "0.2", "0.266667", "0.333333"]

@@ -344,7 +344,7 @@ def test_pictures_that_cannot_be_read_are_named(tmp_path):
     (tmp_path / "20.png").write_bytes(b"no picture")
     table = {"x": [*names, "lost.jpg"], "y": ["a"] * 5}
     model = Model()
-    with fails("image column 'x': row 1: damaged picture", "row 4: lost.jpg: cannot be read: No"):
+    with fails("image column 'x': row 1: damaged picture", "row 4: lost.jpg: no such file"):
         read_sides(table, "x", "y", model=model)
     assert model.calls == []
     file = io.BytesIO()

@@ -1,14 +1,22 @@
 """Arrays written row by row, and errors of a full disk."""
 
 import errno
+import hashlib
 import os
+import resource
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from l2rm_jax.data.files import named_if_full, new_directory, new_file, replace_file
-from l2rm_jax.data.npy_files import RowFile, write_array
+from l2rm_jax.data.contents import checked_vectors, hash_array
+from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.files import named_if_full, new_directory, new_file, open_array, replace_file
+from l2rm_jax.data.npy_files import RowFile, still_whole, write_array
+from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.shards import ShardRows
+from l2rm_jax.errors import DataError
+from l2rm_jax.importing.vectors import scan_vectors
 
 FULL = Path("/dev/full")
 
@@ -60,6 +68,80 @@ def test_an_array_on_a_full_disk_names_its_file(tmp_path):
     with pytest.raises(OSError, match="No space left") as refused:
         write_array(path, np.zeros((50_000, 8)))
     assert (refused.value.errno, refused.value.filename) == (errno.ENOSPC, str(path))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda path: write_array(path, np.zeros((1000, 8))),
+        lambda path: RowFile(path, np.dtype(np.float64), (1000, 8)).__exit__(),
+    ],
+)
+def test_without_room_an_array_is_refused_before_it_is_computed(tmp_path, make):
+    """The error names file and bytes, and no row has been written yet."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"64,128 bytes.*a\.npy"):
+            make(tmp_path / "a.npy")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    make(tmp_path / "a.npy")
+
+
+def shorten(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "read"),
+    [
+        ("test_ims.npy", np.zeros((600, 3, 8), np.float32), RegionFeatures.read),
+        ("test_ims.npy", np.zeros((600, 8), np.float16), RegionFeatures.read),
+        ("test_pixels.npy", np.zeros((600, 4, 4, 3), np.uint8), Pixels.read),
+    ],
+)
+def test_a_file_that_shrinks_is_an_error_and_no_signal(tmp_path, name, array, read):
+    np.save(tmp_path / name, array)
+    opened = read(tmp_path / name)
+    parts = [
+        opened,
+        opened.head(500),
+        opened.take(np.arange(400)),
+        opened.take(np.arange(9)).head(2),
+    ]
+    for part in parts:
+        part.rows(np.arange(len(part)))
+    shorten(tmp_path / name)
+    for part in parts:
+        with pytest.raises(DataError, match=rf"{name}: found [\d,]+ bytes, expected"):
+            part.rows([0])
+
+
+def test_other_mapped_arrays_that_shrink(tmp_path):
+    for name in ("a.npy", "b.npy"):
+        np.save(tmp_path / name, np.ones((600, 8), np.float32))
+    arrays = [open_array(tmp_path / name) for name in ("a.npy", "b.npy")]
+    shorten(tmp_path / "b.npy")
+    rows = ShardRows(arrays)
+    rows[np.arange(600)]
+    for read in (
+        lambda: rows[np.arange(1200)],
+        lambda: checked_vectors("images", arrays[1]),
+        lambda: scan_vectors(arrays[1], "vectors", None),
+        lambda: hash_array(hashlib.blake2b(), arrays[1][5:]),
+    ):
+        with pytest.raises(DataError, match=r"b\.npy: found [\d,]+ bytes, expected"):
+            read()
+
+
+def test_a_file_that_was_replaced_is_still_read(tmp_path):
+    """By another of the same name: the process keeps the file that it has opened."""
+    np.save(tmp_path / "a.npy", np.ones((600, 8)))
+    array = open_array(tmp_path / "a.npy")
+    np.save(tmp_path / "b.npy", np.zeros((1, 8)))
+    (tmp_path / "b.npy").replace(tmp_path / "a.npy")
+    assert still_whole(array).all()
 
 
 def fill(path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from l2rm_jax import Pairs, open_pairs
 from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.pairs import same_pairs
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.vectors import as_rows
 from l2rm_jax.errors import ConfigError, DataError
@@ -119,7 +120,12 @@ def test_cross_takes_both_sides_apart():
 
 def test_the_fingerprint_is_of_texts_and_rows_only():
     pairs = make_pairs()
-    same = Pairs.from_arrays(2 * IMAGES[:, :2], TEXTS, IMAGE_OF)
+    same = Pairs.from_arrays(2 * IMAGES[:, :2], TEXTS, IMAGE_OF, ids=pairs.ids)
+    assert same_pairs(replace(pairs, ids=None).fingerprint, pairs.fingerprint)
+    other = replace(pairs, ids=[*pairs.ids[:-1], "another.jpg"]).fingerprint
+    assert not same_pairs(other, pairs.fingerprint)
+    of_vectors = replace(pairs, texts=None).fingerprint
+    assert same_pairs(of_vectors, pairs.fingerprint) and not same_pairs(of_vectors, other)
     assert pairs.fingerprint == same.fingerprint == make_pairs(columns={}).fingerprint
     others = [
         make_pairs(texts=[*TEXTS[:7], "another"]),

@@ -4,6 +4,7 @@ import gc
 import logging
 import os
 import resource
+import shlex
 import shutil
 import subprocess
 import sys
@@ -18,9 +19,11 @@ import pytest
 from flax import struct
 
 import l2rm_jax
-from l2rm_jax.errors import CheckpointError
+from l2rm_jax.config import default
+from l2rm_jax.errors import CheckpointError, ConfigError
 from l2rm_jax.run import checkpoints as checkpoint
 from l2rm_jax.run.checkpoints import RunCheckpoints
+from l2rm_jax.run.config_file import check_workdir
 
 OPTIMIZER = optax.chain(optax.clip_by_global_norm(2.0), optax.adam(1e-3))
 
@@ -139,6 +142,35 @@ def test_arguments_may_change_once_save_has_returned(tmp_path):
     assert resumed.position == {"sums": {"loss": [0.5, 3]}}
     np.testing.assert_array_equal(resumed.state["device"], expected["device"])
     np.testing.assert_array_equal(resumed.state["host"], expected["host"])
+
+
+@pytest.mark.parametrize("name", ["lr=[0.1,0.2]", "run]", "a*", "is it?"])
+def test_paths_with_characters_of_patterns_are_refused(tmp_path, name):
+    """Orbax globs its own paths, so that it could not read checkpoints there."""
+    with pytest.raises(ConfigError, match=r"found .* in the path") as caught:
+        RunCheckpoints(tmp_path / name)
+    hint = shlex.split(caught.value.hint)[0].removeprefix("--workdir=")
+    with pytest.raises(ConfigError, match=r"found .* in the path"):
+        check_workdir(tmp_path / name / "inside", default())
+    with RunCheckpoints(hint) as checkpoints:
+        checkpoints.save(1, make_state(1), {}, {})
+
+
+def test_the_first_checkpoint_is_read_back(tmp_path, monkeypatch):
+    with RunCheckpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, make_state(1), {}, {})
+
+    def fail(*_):
+        raise OSError("no such metadata")
+
+    monkeypatch.setattr(checkpoint, "_restore", fail)
+    with RunCheckpoints(tmp_path) as checkpoints:
+        checkpoints.save(2, make_state(2), {}, {})  # it is not the first
+    with (
+        pytest.raises(CheckpointError, match="the first checkpoint cannot be read back"),
+        RunCheckpoints(tmp_path / "new") as checkpoints,
+    ):
+        checkpoints.save(1, make_state(1), {}, {})
 
 
 def test_restores_to_the_sharding_of_the_target(tmp_path):
@@ -313,6 +345,7 @@ KILLED_WHILE_SAVING = """
 import os, sys
 import jax.numpy as jnp
 from l2rm_jax.run.checkpoints import RunCheckpoints
+from l2rm_jax.run.config_file import check_workdir
 checkpoints = RunCheckpoints(sys.argv[1])
 checkpoints.save(10, {"a": jnp.full(3_000_000, 10.0)}, {}, {})
 checkpoints.wait()

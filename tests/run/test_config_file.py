@@ -76,6 +76,22 @@ def test_an_invalid_config_file_is_refused(tmp_path, text, message):
         read_config(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "raise SystemExit(0)",
+        "import sys; sys.exit()",
+        "get_config = exit",
+        "def get_config():\n    raise SystemExit",
+        "def get_config(): pass",
+    ],
+)
+def test_a_config_file_cannot_end_the_program_in_silence(tmp_path, code):
+    (tmp_path / "mine.py").write_text(code)
+    with pytest.raises(ConfigError, match=r"mine\.py: (SystemExit|AttributeError)"):
+        load_config(str(tmp_path / "mine.py"))
+
+
 def test_the_nearest_run_is_the_hint_else_the_newest(tmp_path):
     for age, name in enumerate(("first", "second", "third")):
         (tmp_path / name).mkdir()

@@ -1,6 +1,7 @@
 """A run whose data were moved: it continues with the same data, and not with others."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from l2rm_jax.config import default
 from l2rm_jax.data.loading import load_data
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError
+from l2rm_jax.evaluate import evaluate_runs
+from l2rm_jax.retriever.commands import search
+from l2rm_jax.run import data_hashes
 from l2rm_jax.run.config_file import HASHES_FILE, check_workdir, read_config, write_config
 from l2rm_jax.run.data_hashes import keep_hashes
 from l2rm_jax.train import train
@@ -89,6 +93,46 @@ def test_other_data_are_refused_with_what_differs(tmp_path, change, parts):
     with pytest.raises(ConfigError, match=f"two: found other {parts}, expected") as error:
         keep(tmp_path / "two", tmp_path / "run")
     assert error.value.hint == f"--workdir={tmp_path / 'run'}-2"
+
+
+@pytest.mark.parametrize(
+    ("change", "parts"), [(one_value, "train images"), (one_letter, "train captions")]
+)
+def test_other_data_in_the_same_directory_are_refused(tmp_path, change, parts):
+    write_texts(tmp_path / "one")
+    keep(tmp_path / "one", tmp_path / "run")
+    file = tmp_path / "one" / "train_ims.npy"
+    before = file.stat()
+    change(tmp_path / "one")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(ConfigError, match=f"one: found other {parts}, expected"):
+        keep(tmp_path / "one", tmp_path / "run")
+
+
+def test_files_that_have_not_changed_are_not_read_again(tmp_path, monkeypatch):
+    write_vectors(tmp_path / "one", train=12)
+    keep(tmp_path / "one", tmp_path / "run")
+    monkeypatch.setattr(data_hashes, "_hash_stored", None)
+    keep(tmp_path / "one", tmp_path / "run")
+    monkeypatch.undo()
+    np.save(tmp_path / "one" / "dev_ims.npy", np.load(tmp_path / "one" / "dev_ims.npy"))
+    keep(tmp_path / "one", tmp_path / "run")  # written again, with the same numbers
+
+
+def test_a_run_is_not_tested_on_other_features_of_its_test_split(tmp_path):
+    write_vectors(tmp_path / "one", train=60)
+    config = tiny_config("cca", "linear", warmup_epochs=0, epochs=1)
+    config.data.name, config.data.path = "vectors", str(tmp_path / "one")
+    train(config, tmp_path / "run", Replicas(jax.devices()[:1]))
+    evaluate_runs([tmp_path / "run"])
+    file = tmp_path / "one" / "test_ims.npy"
+    np.save(file, np.load(file)[::-1])
+    with pytest.raises(ConfigError, match="found other test images"):
+        evaluate_runs([tmp_path / "run"])
+    with pytest.raises(ConfigError, match="found other test images"):
+        search([str(tmp_path / "run")], f"{tmp_path / 'one'}:test", ["a dog"])
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    evaluate_runs([tmp_path / "run"], {"data.path": str(tmp_path / "two")})  # asked for
 
 
 def test_a_run_without_hashes_or_with_other_fields_is_refused_as_before(tmp_path):

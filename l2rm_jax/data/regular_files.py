@@ -1,0 +1,70 @@
+"""Read regular files only, up to a size: a device never ends, and a FIFO waits for its writer."""
+
+import os
+import stat
+from pathlib import Path
+
+from l2rm_jax.errors import DataError
+
+# Most bytes of a file that is read as a whole, by its content.
+PICTURE, JSON, TEXT = 1 << 28, 1 << 31, 1 << 34
+_KINDS = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a directory",
+}
+
+
+def check_regular(path: str | Path) -> None:
+    """Check that a path is a regular file, or a link to one, without opening it.
+
+    Raises:
+      DataError: it is something else, or there is no such file.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError) as error:  # ValueError: a name with a null character
+        raise _missing(path, error) from error
+    _check_mode(path, mode)
+
+
+def read_regular(path: str | Path, most: int) -> bytes:
+    """Read a regular file of at most `most` bytes.
+
+    Raises:
+      DataError: it is something else or longer, there is no such file, or it cannot be read.
+    """
+    check_regular(path)
+    try:
+        # A FIFO without a writer is opened at once so.
+        place = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    except (OSError, ValueError) as error:
+        raise _missing(path, error) from error
+    try:
+        state = os.fstat(place)
+        _check_mode(path, state.st_mode)
+        if state.st_size > most:
+            raise DataError(f"{path}: found {state.st_size:,} bytes, expected at most {most:,}")
+        with open(place, "rb", closefd=False) as file:
+            return file.read(state.st_size)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+    finally:
+        os.close(place)
+
+
+def _check_mode(path: str | Path, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        kind = _KINDS.get(stat.S_IFMT(mode), "something else")
+        raise DataError(f"{path}: found {kind}, expected a file")
+
+
+def _missing(path: str | Path, error: OSError | ValueError) -> DataError:
+    """The error for a path that cannot be opened; a name that the system refuses is no file."""
+    if isinstance(error, PermissionError):
+        return DataError(f"{path}: cannot be read: {error.strerror}")
+    if isinstance(error, OSError) and error.strerror and not isinstance(error, FileNotFoundError):
+        return DataError(f"{path}: no such file ({error.strerror})")
+    return DataError(f"{path}: no such file")
