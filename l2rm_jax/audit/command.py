@@ -14,9 +14,16 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.audit.audit import Audit, Settings, check_column
 from l2rm_jax.audit.inputs import read_training_pairs
+from l2rm_jax.audit.misaligned import (
+    affected_share,
+    judge_repaired,
+    search_pairs,
+    within_findings,
+)
 from l2rm_jax.audit.outputs import write_files
 from l2rm_jax.audit.review import read_decisions
 from l2rm_jax.audit.run_columns import read_of_run
+from l2rm_jax.audit.user_rows import lines_of_user, rows_of_user
 from l2rm_jax.audit.work import Work
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.layouts.shards import open_shard_pairs
@@ -28,7 +35,9 @@ from l2rm_jax.data.word_report import WordReport
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, Problems, StoppedError
 from l2rm_jax.executors import SINGLE, Place
+from l2rm_jax.joins import Misaligned
 from l2rm_jax.judging import Judgement, is_of_pairs, judge_pairs, make_detector, read_judgement
+from l2rm_jax.judging.detectors import linear
 from l2rm_jax.methods import make_method
 from l2rm_jax.models import make_model
 from l2rm_jax.run.config_file import with_changes
@@ -108,10 +117,15 @@ def audit_run(
 
 
 def exit_status(audit: Audit) -> int:
-    """Return 0, `TOO_MANY` above `max_share`, or `CANNOT_TELL` if the rate is unknown."""
+    """Return 0, `TOO_MANY` above `max_share`, or `CANNOT_TELL` if the rate is unknown.
+
+    The rate is of the pairs as stored, whatever a repair would put back.
+    """
     most = audit.settings.max_share
     if most >= _NO_LIMIT:
         return 0
+    if affected_share(audit.misaligned) > most:
+        return TOO_MANY
     if audit.judgement.unreliable_reason:
         return CANNOT_TELL
     return TOO_MANY if audit.judgement.rate.low > most else 0
@@ -127,6 +141,8 @@ def _audit(
         given = _given(config, pairs)
         work.claim(_identity(pairs, train, config, place))
         judgement = given or _of_run(pairs, workdir) or _judge(config, pairs, train, work, place)
+        misaligned, repaired = _repair(config, pairs, work, place)
+        judgement = within_findings(judgement, misaligned)
         if not work.is_mine_to_finish():
             return None
         work.clear()
@@ -135,6 +151,7 @@ def _audit(
         if workdir is not None:
             of_run = read_of_run(config, train, judgement, workdir)
         known = {"train": train, "config": config if train else None, "words": words}
+        known |= {"misaligned": misaligned, "repaired": repaired}
         audit = Audit(pairs, judgement, settings, decisions, of_run, **known)
         _log.info("writing the report, the table and the page")
         write_files(audit, work.partial)
@@ -176,6 +193,24 @@ def _judge(
     except StoppedError as error:
         message = f"stopped at {error.place}. Continue: the same command again"
         raise StoppedError(message, error.signal, error.place) from None
+
+
+def _repair(
+    config: ConfigDict, pairs: Pairs, work: Work, place: Place
+) -> tuple[Misaligned, Judgement | None]:
+    """Search for misaligned rows; if rows were put back, judge the repaired pairs."""
+    at = config if config.data.path and not are_shards(config.data.path) else None
+    rows, lines = rows_of_user(at, len(pairs)), lines_of_user(at, len(pairs))
+    found = search_pairs(pairs, config.seed, rows, lines)
+    settings = {"folds": config.judgement.folds, "top": config.audit.top, "seed": config.seed}
+    detector = linear if is_trained(config) else make_detector(config)
+
+    def judge(judged: Pairs, name: str) -> Judgement:
+        keep = work.directory / name if place.share == SINGLE else None
+        with place.open(work.parts) as executor:
+            return judge_pairs(judged, detector, keep=keep, executor=executor, **settings)
+
+    return found, judge_repaired(pairs, found, judge)
 
 
 def _read(

@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.audit.audit import Audit
 from l2rm_jax.audit.outputs import GALLERY
+from l2rm_jax.audit.realigned_table import REALIGNED
 from l2rm_jax.audit.report import by_eye, warnings
 from l2rm_jax.audit.suspects import describe_suspects
 from l2rm_jax.audit.work import WRITER
@@ -44,7 +45,8 @@ def describe_audit(audit: Audit, out: str | Path, flags: Sequence[str] | None = 
     if audit.decisions is not None:
         lines.append(by_eye(audit.decisions, reviewed))
     if not judgement.unreliable_reason:
-        lines += map(shift_sentence, judgement.shifts)
+        if not audit.misaligned:
+            lines += map(shift_sentence, judgement.shifts)
         if by := audit.settings.by:
             lines += rate_lines(by, audit.by(by))
     lines += describe_suspects(audit, out)
@@ -52,6 +54,8 @@ def describe_audit(audit: Audit, out: str | Path, flags: Sequence[str] | None = 
     if not judgement.unreliable_reason:
         tables = [file for file in sorted(out.glob("kept.*")) if file.suffix != ".npy"]
         lines += [f"clean table:      {table}" for table in tables]
+    if (out / REALIGNED).is_file():
+        lines.append(f"realigned table:  {out / REALIGNED}")
     if flags is not None and audit.decisions is None:
         own = {"judgement.path": out, "audit.review": "decisions.csv"}
         words = ["audit", *flags, f"--out={out}-reviewed"]

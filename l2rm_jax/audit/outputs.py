@@ -8,6 +8,8 @@ import numpy as np
 from l2rm_jax.audit import report
 from l2rm_jax.audit.audit import Audit
 from l2rm_jax.audit.cleaned_table import write_kept_table
+from l2rm_jax.audit.misaligned import REPAIRED, write_findings
+from l2rm_jax.audit.realigned_table import write_realigned
 from l2rm_jax.audit.review import FITS, check_sample
 from l2rm_jax.audit.suspects import write_suspects
 from l2rm_jax.audit.table import FILES, pair_columns, write_table
@@ -60,6 +62,7 @@ def write_files(audit: Audit, directory: Path) -> None:
         f"kept.npy: rows of the {np.count_nonzero(kept):,} pairs that are not suspicious",
         "scores.npy: 1 - posterior of each pair",
         *_write_ids(audit, kept, directory),
+        *_write_misaligned(audit, directory),
         _write_kept(audit, kept, directory),
     ]
     if decisions is not None:
@@ -72,6 +75,16 @@ def write_files(audit: Audit, directory: Path) -> None:
     replace_file(directory / "report.md", text.encode("utf-8", "replace"))
     text = report.to_json(report.values(audit, reviewed))
     replace_file(directory / "report.json", text.encode("utf-8", "replace"))
+
+
+def _write_misaligned(audit: Audit, directory: Path) -> list[str]:
+    if audit.misaligned is None:
+        return []
+    notes = write_findings(audit.misaligned, audit.pairs, directory)
+    if audit.repaired is not None:
+        write_judgement(directory / REPAIRED, audit.repaired)
+        notes.append(f"{REPAIRED}: judgement of the pairs after the repair")
+    return [*notes, *write_realigned(audit, directory)]
 
 
 def _write_ids(audit: Audit, kept: np.ndarray, directory: Path) -> list[str]:

@@ -8,12 +8,7 @@ import numpy as np
 from jaxtyping import Int
 
 from l2rm_jax.audit.audit import SHOWN, Audit
-from l2rm_jax.data.files import open_array
-from l2rm_jax.data.record import read_record
-from l2rm_jax.data.split_files import split_file
-from l2rm_jax.importing.csv_rows import find_dialect
-from l2rm_jax.importing.text_io import open_text
-from l2rm_jax.importing.writing import hash_file
+from l2rm_jax.audit.user_rows import lines_of_user, rows_of_user
 from l2rm_jax.judging.judgement import KINDS, PLACEHOLDER
 
 SUSPECTS = "suspects.csv"
@@ -130,25 +125,7 @@ def _short(text: str, width: int) -> str:
 
 def _lines(audit: Audit) -> Int[np.ndarray, " pairs"]:
     """Return the line of the user's file of each pair, as a spreadsheet counts; else its row."""
-    path = audit.config.data.path if audit.config is not None else ""
-    record = read_record(path) if path else None
-    file = split_file(path, "train", "rows")
-    if record is None or not file.is_file():
-        return np.arange(len(audit))
-    rows = np.array(open_array(file))[: len(audit)]  # of the first images, as training reads them
-    lines = _lines_of_rows(record)
-    return rows if lines is None else lines[rows - 1]
-
-
-def _lines_of_rows(record: dict) -> Int[np.ndarray, " rows"] | None:
-    """Return the line of each row of the table, from 1; None for sources without lines."""
-    source = record["source"]
-    kind, path = source["kind"], Path(source["path"] or "")
-    if kind not in ("csv", "tsv", "jsonl") or source.get("bytes") is None:
-        return None
-    if not path.is_file() or [hash_file(path)] != source["hashes"]:
-        return None
-    if kind == "jsonl":
-        return np.flatnonzero([bool(line.strip()) for line in open_text(path).lines()]) + 1
-    columns = [*record["columns"]["image"], *record["columns"]["captions"]]
-    return np.array(find_dialect(path, kind, columns).spreadsheet_lines())
+    for known in (lines_of_user, rows_of_user):
+        if (numbers := known(audit.config, len(audit))) is not None:
+            return numbers
+    return np.arange(len(audit))

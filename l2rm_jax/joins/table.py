@@ -94,7 +94,7 @@ def principal(vectors: Rows, most: int) -> Float32[np.ndarray, "n components"]:
     some = some - mean
     values, directions = np.linalg.eigh((some.T @ some).astype(np.float64) / len(some))
     kept = np.argsort(-values)[: min(most, max(1, len(some) // 3))]
-    kept = kept[values[kept] > 1e-6 * max(values.max(), 1e-30)]
+    kept = kept[values[kept] > 1e-6 * values.max(initial=1e-30)]
     directions = directions[:, kept].astype(np.float32)
     components = np.empty((n, len(kept)), np.float32)
     for start in range(0, n, BLOCK):
