@@ -271,6 +271,7 @@ def audit_pairs(
     pairs = _pairs_of(images, given, image, caption, model)
     if keep is not None:
         _claim(Path(keep), pairs, folds=folds, top=top, seed=seed)
+
     def judge(judged: Pairs, name: str = "") -> Judgement:
         where = keep and Path(keep) / name
         settings = {"folds": folds, "top": top, "seed": seed}

@@ -16,6 +16,7 @@ from l2rm_jax.data.vectors import as_rows
 from l2rm_jax.errors import DataError
 from l2rm_jax.joins import Finding, Misaligned, find_misaligned
 from l2rm_jax.judging import Judgement
+from l2rm_jax.pages.examples import Example
 
 FINDINGS, IMAGES, REPAIRED = "findings.json", "realigned.npy", "realigned_judgement.npz"
 MOST = 2_000_000  # pairs that are searched
@@ -181,17 +182,19 @@ def read_findings(directory: Path, stored: Int[np.ndarray, " pairs"]) -> Misalig
 
 
 def examples(
-    found: Misaligned, labels: Sequence[str], ids: Sequence[str], count: int = 3
-) -> list[tuple[int, str, str, str]]:
-    """Return row, caption, image as stored and image after the repair of a few rows."""
-    rows = np.flatnonzero(found.changed)
+    found: Misaligned | None, pairs: Pairs, pictures: Sequence | None, count: int = 3
+) -> list[Example]:
+    """Return a few rows that were put back, for the page."""
+    rows = np.flatnonzero(found.changed) if found else []
     if not len(rows):
         return []
-    chosen = rows[np.unique(np.linspace(0, len(rows) - 1, count + 2).astype(int)[1:-1])]
-    return [
-        (row, labels[row], ids[found.stored[row]], ids[found.image_of[row]])
-        for row in chosen.tolist()
-    ]
+    shown = []
+    for row in rows[np.unique(np.linspace(0, len(rows) - 1, count + 2).astype(int)[1:-1])].tolist():
+        images = int(found.stored[row]), int(found.image_of[row])
+        one, two = (pairs.image_ids[image] for image in images)
+        both = pictures and (pictures[images[0]], pictures[images[1]])
+        shown.append(Example(f"Row {row:,}", pairs.labels[row], (one, two), both))
+    return shown
 
 
 Judge = Callable[[Pairs, str], Judgement]  # pairs, and the name of their work

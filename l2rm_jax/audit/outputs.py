@@ -8,7 +8,7 @@ import numpy as np
 from l2rm_jax.audit import report
 from l2rm_jax.audit.audit import Audit
 from l2rm_jax.audit.cleaned_table import write_kept_table
-from l2rm_jax.audit.misaligned import REPAIRED, write_findings
+from l2rm_jax.audit.misaligned import REPAIRED, examples, write_findings
 from l2rm_jax.audit.realigned_table import write_realigned
 from l2rm_jax.audit.review import FITS, check_sample
 from l2rm_jax.audit.suspects import write_suspects
@@ -116,6 +116,7 @@ def _write_page(
     pairs, judgement, ids = audit.pairs, audit.judgement, audit.pairs.image_ids
     rows_of_captions = (f"caption {row}" for row in range(len(pairs)))
     captions = pairs.texts or pairs.caption_ids or [*rows_of_captions]
+    pictures = pairs.pictures or _draw_scenes(audit, directory / "pictures")
     gallery = Gallery(
         title=f"{pairs.name}: {len(pairs):,} pairs, {len(ids):,} images; "
         f"seed {audit.settings.seed}",
@@ -126,10 +127,11 @@ def _write_page(
         judgement=judgement,
         captions=captions,
         ids=ids,
-        pictures=pairs.pictures or _draw_scenes(audit, directory / "pictures"),
+        pictures=pictures,
         review=rows,
         review_weight=weight,
         shown=audit.settings.gallery,
+        examples=examples(audit.misaligned, pairs, pictures),
     )
     write_gallery(directory / GALLERY, gallery)
 

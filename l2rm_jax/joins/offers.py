@@ -33,6 +33,8 @@ def arrangements(view: View, orders: Orders, a: int, b: int) -> list[Map]:
     for first, end in edges:
         own = np.flatnonzero((some >= first) & (some < end))
         rows = some[own]
+        if not len(rows):
+            continue
         offered = list(arranged(table, orders, first, end))
         images = np.stack([x[rows - first] for _, _, x in offered])
         gains = block[own, place[images]] - view.stored[rows]

@@ -59,7 +59,8 @@ def test_the_command_says_the_finding_first_in_lines_of_the_file(audited):
     assert first.startswith("Lines 202-351: each caption belongs to the row before"), run.stderr
     report = (directory / "report.md").read_text().split("\n\n")
     assert report[2] == first and "After undoing one misalignment (150 rows)" in report[3]
-    assert first in (directory / "gallery.html").read_text()
+    page = (directory / "gallery.html").read_text()
+    assert first in page and page.count("as stored:") == page.count("after the repair:") == 3
     assert run.returncode == TOO_MANY
 
 
