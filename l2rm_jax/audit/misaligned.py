@@ -193,7 +193,7 @@ def examples(
         images = int(found.stored[row]), int(found.image_of[row])
         one, two = (pairs.image_ids[image] for image in images)
         both = pictures and (pictures[images[0]], pictures[images[1]])
-        shown.append(Example(f"Row {row:,}", pairs.labels[row], (one, two), both))
+        shown.append(Example(pairs.labels[row], (one, two), both))
     return shown
 
 

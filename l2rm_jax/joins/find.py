@@ -136,20 +136,32 @@ def find_misaligned(
     names = None if ids is None else [str(ids[i]) for i in listed]
     keys = None if caption_ids is None else [*map(str, caption_ids)]
     numbers = None if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
-    v = principal(TakenRows(images, listed), IMAGE_COMPONENTS)
-    t = principal(captions, CAPTION_COMPONENTS)
-    if min(v.shape[1], t.shape[1]) < 2:
-        return Misaligned((), stored, stored, np.zeros(total, bool), "the vectors do not vary")
     texts = None if texts is None else list(texts)
-    table = make_table(v, t, place[stored], names, texts, keys, numbers)
     with threadpool_limits(1, "blas"):  # around small matrices, threads wait for each other
-        found = search(table, seed)
+        v = principal(TakenRows(images, listed), IMAGE_COMPONENTS)
+        t = principal(captions, CAPTION_COMPONENTS)
+        if min(v.shape[1], t.shape[1]) < 2:
+            return Misaligned((), stored, stored, np.zeros(total, bool), "the vectors do not vary")
+        found = search(make_table(v, t, place[stored], names, texts, keys, numbers), seed)
     return Misaligned(found.findings, listed[found.image_of], stored, found.suspicious)
 
 
 def search(table: Table, seed: int) -> Misaligned:
     """Search a table (`find_misaligned`)."""
     orders = read_orders(table)
+    found = _search_once(table, orders, seed)
+    if not found.changed.any():
+        return found
+    # A second rule may show once the first one is undone.
+    v, t, names = table.images, table.captions, (table.ids, table.texts, table.keys)
+    more = _search_once(make_table(v, t, found.image_of, *names, table.groups), orders, seed)
+    if not (further := [finding for finding in more.findings if finding.repaired]):
+        return found
+    findings = sorted((*found.findings, *further), key=lambda finding: finding.first)
+    return replace(found, findings=tuple(findings), image_of=more.image_of)
+
+
+def _search_once(table: Table, orders: Orders, seed: int) -> Misaligned:
     found = _explained(table, orders, seed)
     image_of, suspicious = table.stored.copy(), np.zeros(len(table), bool)
     findings = []

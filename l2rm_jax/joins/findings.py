@@ -93,8 +93,9 @@ def _rule(name: tuple, rows: np.ndarray, each: int) -> Named:
     in_groups = {"groups": name[1]} if kind == "groups" else {}
     if kind in ("order", "groups"):
         name = name[1:] if kind == "order" else name[2:]
+        late = dict(x for x in name if isinstance(x, tuple))
         found, details = _order(name, each)
-        return Named(found, rows, details | in_groups)
+        return Named(found, rows, details | late | in_groups)
     if kind == "same key":
         return Named("same_key", rows, {"key": name[1], "wins": name[2]})
     if kind == "number":

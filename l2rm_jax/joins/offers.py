@@ -13,6 +13,7 @@ SURE = -math.log(1e-3)  # nats against any finding where nothing happened
 _PERIOD = 1000  # longest period
 _CLASSES = 16  # most classes of a period that are off
 _SAMPLED = 40  # rows that all arrangements of a piece are tried on
+_LATE, _LATE_COST = (0, 1, -1), math.log(8)  # rows that an order is late by too
 _CHECKED = 400  # rows that good ones are tried on
 
 
@@ -36,11 +37,16 @@ def arrangements(view: View, orders: Orders, a: int, b: int) -> list[Map]:
         if not len(rows):
             continue
         offered = list(arranged(table, orders, first, end))
-        images = np.stack([x[rows - first] for _, _, x in offered])
+        values = np.stack([x for _, _, x in offered])
+        at = (rows - first)[None] - np.array(_LATE)[:, None]
+        images = values[:, at % (end - first)]
         gains = block[own, place[images]] - view.stored[rows]
-        gains = np.where(images != table.stored[rows], gains, 0).mean(axis=1)
-        for k in np.flatnonzero(gains > 0.5):
+        gains = np.where(images != table.stored[rows], gains, 0).mean(axis=2)
+        for k, late in zip(*np.nonzero(gains > 0.5), strict=True):
             name, cost, values = offered[k]
+            if _LATE[late]:
+                name, cost = (*name, ("late", _LATE[late])), cost + _LATE_COST
+                values = np.roll(values, _LATE[late])
             rows = np.arange(first, end)[:: max(1, (end - first) // _CHECKED)]
             gain = capped(view.evidence, rows, values[rows - first]) - view.stored[rows]
             value = gain.mean() * (end - first) / table.siblings - cost

@@ -20,6 +20,7 @@ STORED, NONE = 0, 1  # labels; those of further maps are higher
 _BACK, _NONE_COST = 2.0, 6.0  # nats to enter these two
 _TURNS = 5
 _ACTIVE = 20  # most maps that are possible everywhere
+_PLACES = 20  # runs of a frequent map
 _TRIES = 2  # searches of the same region
 
 
@@ -62,6 +63,7 @@ class _Search:
     tried: Counter = field(default_factory=Counter)
     used: int = 0  # maps known from the turn before
     pieces: int = 0  # in which they held
+    frequent: int = 0  # map that holds in many places; 0: none
 
     def add(self, offered: Iterable[Map]) -> bool:
         """Add maps that are not known yet; return whether there are any."""
@@ -79,6 +81,7 @@ class _Search:
         again = math.log(total / (self.pieces + 1)) + math.log(self.used + 1)
         known = slice(2, 2 + self.used)
         enter[known] = np.minimum(enter[known], again)
+        enter[self.frequent] = min(enter[self.frequent], math.log(total / _PLACES))
         enter[:2] = _BACK, _NONE_COST
         return best_path(self.emitted, enter, _active(self.emitted))
 
@@ -127,6 +130,7 @@ def _explain(view: View, orders: Orders, known: list[Map], count: int, tried: Co
     whole = offers.periodic(view, search.maps, search.emitted, 0, len(view))
     whole += offers.colliding(view, 0, len(view)) + rules.by_number(table, orders)
     search.add([*whole, *rules.by_keys(table), *rules.grouped(table, orders)])
+    search.frequent = _frequent(search)
     labels = search.decode()
     for stage, most in ((_windows, 30), (_rules, 8), (_windows, 30)):
         found = []
@@ -141,6 +145,26 @@ def _explain(view: View, orders: Orders, known: list[Map], count: int, tried: Co
     if table.usual > 1:
         search.add(offers.finer(view, search.maps, labels, search.emitted))
     return search
+
+
+def _frequent(search: _Search) -> int:
+    """Return the offset that holds in many short runs, none of which would be sure; 0 for none.
+
+    The other offsets are placebos: where nothing happened, all of them gain as little.
+    """
+    total, against = len(search.view), search.view.against
+    enter = np.array([_BACK, math.log(total / _PLACES)])
+    gains = {}
+    for s, m in enumerate(search.maps):
+        if m.name[0] in OFFSETS and abs(m.name[1]) <= rules.REACH:
+            one = np.stack([against, search.emitted[s]])
+            on = best_path(one, enter, np.tile([0, 1], (-(-total // WIDTH), 1))) == 1
+            costs = (enter[1] + _BACK) * len(runs(on))
+            gains[s] = float((search.emitted[s] - against)[on].sum()) - costs
+    if len(gains) < 2:
+        return 0
+    second, best = sorted(gains, key=gains.__getitem__)[-2:]
+    return best if gains[best] > 2 * max(gains[second], 0) + 2 * offers.SURE else 0
 
 
 def _windows(search: _Search, a: int, b: int) -> list[Map]:

@@ -35,6 +35,8 @@ def sentence_of(kind: str, details: dict[str, Any], rows: int, place: Place, spa
       span: the same of all rows of the finding.
     """
     text = _WHOLE[kind].format(**details) if kind in _WHOLE else _SPECIAL[kind](details, place)
+    if "late" in details:
+        text += f", and each is one row {'late' if details['late'] > 0 else 'early'}"
     if "groups" in details:
         text = f"within each of the {details['groups']:,} groups, {text}"
     counted = f"{rows:,} row" if rows == 1 else f"{rows:,} rows"
@@ -42,10 +44,10 @@ def sentence_of(kind: str, details: dict[str, Any], rows: int, place: Place, spa
 
 
 def offset_text(d: int) -> str:
-    """Return the words for an offset: "the row before", "3 rows further down"."""
+    """Return the words for an offset: "the row before", "a row 3 rows below"."""
     if abs(d) == 1:
         return f"the row {'after' if d > 0 else 'before'}"
-    return f"the row {abs(d):,} rows {'further down' if d > 0 else 'further up'}"
+    return f"a row {abs(d):,} rows {'below' if d > 0 else 'above'}"
 
 
 def _shifted(details: dict[str, Any], _place: Place) -> str:

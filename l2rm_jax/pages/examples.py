@@ -16,13 +16,11 @@ class Example(NamedTuple):
     """A row that was put back.
 
     Attributes:
-      row: the user's name of the row, such as "Line 12".
       caption: its caption.
       ids: the user's names of its image as stored and after the repair.
       pictures: the pictures of both; None without pictures.
     """
 
-    row: str
     caption: str
     ids: tuple[str, str]
     pictures: tuple[str | Path | bytes | Image, str | Path | bytes | Image] | None
@@ -40,7 +38,7 @@ def _render(example: Example) -> str:
     titles = ("as stored", "after the repair")
     figures = "".join(map(_figure, titles, example.ids, pictures))
     text = example.caption if len(example.caption) <= _TEXT else f"{example.caption[:_TEXT]}..."
-    caption = f'<p dir="auto">{escape_text(f"{example.row}: {text}")}</p>'
+    caption = f'<div class="caption" dir="auto">{escape_text(text)}</div>'
     return f"<section>{caption}\n{figures}</section>\n"
 
 

@@ -216,7 +216,7 @@ def _ids(rng: np.random.Generator, style: str, count: int) -> list[str]:
         names = sorted({"".join(x) for x in letters})[::2][:count]
         return [f"{x}.mp4" for x in sorted(names, key=lambda x: (x.casefold(), x))]
     if style == "parts":  # shop, running item with gaps, view
-        items = np.sort(rng.permutation(9 * count)[:count])
+        items = np.sort(rng.integers(0, count, count))  # several shops have the same item
         shops = rng.choice(["acme", "bolt", "core", "dale"], count)
         return [
             f"{shop}_{item}-{k % 7}.png"
