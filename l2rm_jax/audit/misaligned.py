@@ -13,7 +13,7 @@ from jaxtyping import Int
 from l2rm_jax.data.files import open_array, replace_array, replace_file
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.vectors import as_rows
-from l2rm_jax.errors import DataError
+from l2rm_jax.errors import DataError, expand_home
 from l2rm_jax.joins import Finding, Misaligned, find_misaligned
 from l2rm_jax.judging import Judgement
 from l2rm_jax.pages.examples import Example
@@ -179,6 +179,15 @@ def read_findings(directory: Path, stored: Int[np.ndarray, " pairs"]) -> Misalig
     file = directory / IMAGES
     image_of = np.array(open_array(file)) if file.is_file() else stored
     return Misaligned(findings, image_of, stored, suspicious, content["reason"])
+
+
+def read_sentences(path: str | Path) -> list[str]:
+    """Return the sentences on misaligned rows of an audit, given its directory or a file of it."""
+    path = Path(expand_home(path))
+    file = (path if path.is_dir() else path.parent) / FINDINGS
+    if not file.is_file():
+        return []
+    return [finding["sentence"] for finding in json.loads(file.read_bytes())["findings"]]
 
 
 def examples(

@@ -84,6 +84,13 @@ def test_a_finished_audit_knows_its_findings(audited):
     assert (found.realigned().image_of == found.misaligned.image_of).all()
 
 
+def test_check_repeats_the_findings(late, audited):
+    command = [sys.executable, "-m", "l2rm_jax", "check", f"--data={late[0] / 'data'}"]
+    command += [f"--config.judgement.path={audited[1]}"]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert "misaligned rows: Lines 202-351" in run.stdout, run.stderr
+
+
 def test_the_repaired_pairs_are_clean(late, audited):
     pairs = open_pairs(late[0] / "data")
     again = open_audit(audited[1]).misaligned.image_of

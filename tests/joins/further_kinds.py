@@ -2,17 +2,8 @@
 
 import numpy as np
 
-from tests.joins.kinds import (
-    KINDS,
-    SHUFFLED,
-    all_rows,
-    in_piece,
-    kind,
-    of_images,
-    piece,
-    shuffle,
-    sorted_images,
-)
+from tests.joins.kinds import KINDS, all_rows, in_piece, kind, of_images, piece
+from tests.joins.kinds_of_order import SHUFFLED, shuffle, sorted_images
 from tests.joins.tables import Rows
 
 FIRST = {*KINDS}  # kinds that the search was developed on

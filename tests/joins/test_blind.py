@@ -5,7 +5,7 @@ import numpy as np
 from l2rm_jax.joins.blind import common, lag_spectrum, shuffled_within, whitened
 from l2rm_jax.joins.maps import dealt, inverse
 from l2rm_jax.joins.table import Table, make_table, principal
-from tests.joins.kinds import KINDS
+from tests.joins.further_kinds import KINDS
 from tests.joins.tables import make_case, synthetic
 
 
