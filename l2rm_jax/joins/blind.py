@@ -111,7 +111,7 @@ def _whole_rules(table: Table, orders: Orders) -> Iterator[Map]:
     yield from rules.by_number(table, orders)
     yield from rules.by_keys(table)
     yield from rules.grouped(table, orders)
-    for name, wins, images in rules.same_key(table, 0, total):
+    for name, wins, images in rules.same_key(table, orders, 0, total):
         if len(np.unique(images)) > 30:
             yield Map(("same key", name, wins), 4.0, images)
     listed = np.unique(slots)

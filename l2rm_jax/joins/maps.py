@@ -40,24 +40,27 @@ class Orders:
       ranks: place of each image in each order.
       numbers: a number of each image, all different; None without such numbers.
       lengths: characters and words of each caption.
+      collisions: numbers of keys that several images share.
     """
 
     ranks: dict[str, Int[np.ndarray, " I"]] = field(default_factory=dict)
     numbers: list[int] | None = None
     lengths: dict[str, Int[np.ndarray, " P"]] = field(default_factory=dict)
+    collisions: dict[str, Int[np.ndarray, " I"]] = field(default_factory=dict)
 
 
 def read_orders(table: Table) -> Orders:
     """Read the ids and texts of a table as orders."""
-    ranks, numbers, lengths = {}, None, {}
+    ranks, numbers, lengths, collisions = {}, None, {}, {}
     if table.ids is not None:
         ranks = {name: inverse(order) for name, order in keys.orders_of(table.ids).items()}
+        collisions = keys.collisions(table.ids)
         numbers = keys.numbers_of(table.ids)
         numbers = numbers if numbers and len(set(numbers)) == len(numbers) else None
     if table.texts is not None:
         lengths["by length"] = np.array([len(x) for x in table.texts])
         lengths["by number of words"] = np.array([len(x.split()) for x in table.texts])
-    return Orders(ranks, numbers, lengths)
+    return Orders(ranks, numbers, lengths, collisions)
 
 
 def stored(table: Table) -> Map:
@@ -125,14 +128,18 @@ def by_keys(table: Table) -> list[Map]:
     return [Map(("keys", name), math.log(8), images) for name, images in found.items()]
 
 
-def same_key(table: Table, a: int, b: int) -> Iterator[tuple[str, str, Int[np.ndarray, " n"]]]:
+def same_key(
+    table: Table, orders: Orders, a: int, b: int
+) -> Iterator[tuple[str, str, Int[np.ndarray, " n"]]]:
     """Yield key, winner and images of rows a to b: each key has one image."""
     slots = table.stored[a:b]
     shown, place = np.unique(slots, return_inverse=True)
-    if table.ids is None or len(shown) < 8:
+    if len(shown) < 8:
         return
-    found = keys.collisions([table.ids[i] for i in shown])
-    for name, code in found.items():
+    for name, of_all in orders.collisions.items():
+        code = np.unique(of_all[shown], return_inverse=True)[1].ravel()
+        if not 0 < code.max() < len(shown) - 1:
+            continue
         for wins in ("last", "first"):
             holder = np.zeros(code.max() + 1, int)
             order = np.arange(len(code))[:: 1 if wins == "last" else -1]

@@ -78,10 +78,10 @@ def _edges(view: View, a: int, b: int) -> tuple[list[tuple[int, int]], int]:
     return sorted(edges, key=lambda x: abs(x[0] - a) + abs(x[1] - b)), reach
 
 
-def colliding(view: View, a: int, b: int) -> list[Map]:
+def colliding(view: View, orders: Orders, a: int, b: int) -> list[Map]:
     """Return maps of rows a to b to the last, or the first, image with the same key."""
     table, found = view.table, []
-    candidates = list(same_key(table, a, b))
+    candidates = list(same_key(table, orders, a, b))
     for name, wins, images in candidates:
         rows = np.flatnonzero(images != table.stored[a:b])
         if not len(rows):

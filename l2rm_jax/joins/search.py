@@ -128,7 +128,7 @@ def _explain(view: View, orders: Orders, known: list[Map], count: int, tried: Co
     search = _Search(orders, view, first, np.stack(emitted), tried, len(known), count)
     search.add(rules.near(table))
     whole = offers.periodic(view, search.maps, search.emitted, 0, len(view))
-    whole += offers.colliding(view, 0, len(view)) + rules.by_number(table, orders)
+    whole += offers.colliding(view, orders, 0, len(view)) + rules.by_number(table, orders)
     search.add([*whole, *rules.by_keys(table), *rules.grouped(table, orders)])
     search.frequent = _frequent(search)
     labels = search.decode()
@@ -178,7 +178,7 @@ def _rules(search: _Search, a: int, b: int) -> list[Map]:
     found += windows.slopes(view, search.orders, a, b) + windows.in_turn(view, a, b)
     if b - a < len(view):
         found += offers.periodic(view, search.maps, search.emitted, a, b)
-        found += offers.colliding(view, a, b)
+        found += offers.colliding(view, search.orders, a, b)
     return found
 
 
