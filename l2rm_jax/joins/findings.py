@@ -14,6 +14,7 @@ from l2rm_jax.joins.search import NONE, STORED, Explanation
 from l2rm_jax.joins.table import Table
 
 UNREPAIRED = ("shuffled_within", "shuffled", "sorted_alone", "unrelated")
+_FEW = 0.1  # rows of other offsets, relative to the longest piece, with a cause of their own
 _NEAR = 12  # largest step of a drift, and gap between its pieces, in rows
 
 
@@ -57,7 +58,13 @@ def name_rules(table: Table, found: Explanation) -> list[Named]:
             by_rule.setdefault(name[:2] if name[0] == "line" else name, []).append((a, b))
     named = [_rule(name, _rows(parts), each) for name, parts in by_rule.items()]
     if moved:
-        named.append(_moved(_merged(moved), found.labels))
+        parts = _merged(moved)
+        main = max(parts, key=lambda part: part[1] - part[0])
+        others = [part for part in parts if part[2] != main[2]]
+        if sum(b - a for a, b, _ in others) < _FEW * (main[1] - main[0]):  # two causes
+            parts = [part for part in parts if part[2] == main[2]]
+            named += [_moved([part], found.labels) for part in others]
+        named.append(_moved(parts, found.labels))
     return sorted(named, key=lambda x: x.first)
 
 

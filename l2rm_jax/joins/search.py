@@ -10,7 +10,7 @@ from jaxtyping import Float32, Int
 
 from l2rm_jax.joins import maps as rules
 from l2rm_jax.joins import offers, windows
-from l2rm_jax.joins.emission import View, emission, make_view
+from l2rm_jax.joins.emission import View, capped, emission, make_view
 from l2rm_jax.joins.evidence import LEAST_IMAGES, Evidence, fit_evidence
 from l2rm_jax.joins.maps import OFFSETS, Map, Orders
 from l2rm_jax.joins.path import WIDTH, best_path, pieces, runs
@@ -211,7 +211,6 @@ def _used(view: View, maps: list[Map], labels: np.ndarray) -> Explanation:
 def _filled(found: Explanation) -> Explanation:
     """Let rows between two runs of one map follow it, unless they speak against it."""
     labels, total = found.labels.copy(), len(found.labels)
-    values = {s: emission(found.view, found.maps[s].images) for s in np.unique(labels) if s > NONE}
     size = Counter(labels.tolist())
     for a, b in runs(labels <= NONE):
         before = labels[a - 1] if a else -1
@@ -222,11 +221,19 @@ def _filled(found: Explanation) -> Explanation:
         if (found.maps[s].images[a:b] < 0).any():
             continue
         unexplained = (labels[a:b] == NONE).all() and b - a <= max(8, 0.03 * size[s])
-        loss = float((found.view.against[a:b] - values[s][a:b]).sum())
-        gap = before == after and b - a <= 0.25 * size[s] and loss < _BACK + 1
+        gap = before == after and b - a <= size[s] and _fits(found.view, found.maps[s], a, b)
         if unexplained or gap:
             labels[a:b] = s
     return _used(found.view, found.maps, labels)
+
+
+def _fits(view: View, m: Map, a: int, b: int) -> bool:
+    """Return whether rows fit a map about as well as their stored images, all evidence counted."""
+    rows = np.arange(a, b)
+    images, stored = m.images[a:b], view.table.stored[a:b]
+    gain = capped(view.evidence, rows, images) - view.stored[a:b]
+    gain = gain * view.evidence.apart(rows, images, stored)
+    return float(gain.sum()) / view.table.siblings > -_BACK
 
 
 def _in_part(found: Explanation) -> Explanation:
