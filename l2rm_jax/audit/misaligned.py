@@ -19,7 +19,7 @@ from l2rm_jax.judging import Judgement
 from l2rm_jax.pages.examples import Example
 
 FINDINGS, IMAGES, REPAIRED = "findings.json", "realigned.npy", "realigned_judgement.npz"
-MOST = 2_000_000  # pairs that are searched
+MOST = 300_000  # pairs that are searched: about 4 kB of memory each
 _SHOWN = 5  # findings that the verdict lists
 _log = logging.getLogger(__name__)
 
@@ -148,7 +148,8 @@ def write_findings(found: Misaligned, pairs: Pairs, directory: Path) -> list[str
     }
     text = json.dumps(content, indent=1, ensure_ascii=False, default=_plain)
     replace_file(directory / FINDINGS, text.encode("utf-8", "replace"))
-    notes = [f"{FINDINGS}: misaligned rows, {len(found.findings)} found"]
+    what = found.reason or f"{len(found.findings)} found"
+    notes = [f"{FINDINGS}: misaligned rows: {what}"]
     if found.changed.any():
         replace_array(directory / IMAGES, found.image_of)
         notes.append(f"{IMAGES}: row of the image of each pair after the repair")

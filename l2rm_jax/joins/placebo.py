@@ -1,8 +1,9 @@
 """Test a finding on its own rows: its map has to fit more of them than offsets of it do."""
 
 import numpy as np
+from jaxtyping import Float, Int
 
-from l2rm_jax.joins.evidence import LEAST_IMAGES, fit_evidence
+from l2rm_jax.joins.evidence import LEAST_IMAGES, Evidence, fit_evidence
 from l2rm_jax.joins.findings import Named
 from l2rm_jax.joins.search import Explanation
 from l2rm_jax.joins.table import Table
@@ -36,6 +37,12 @@ def passes(table: Table, found: Explanation, one: Named, seed: int) -> float:
     return share
 
 
-def _fitting(evidence, rows, images, weight) -> float:
+def _fitting(
+    evidence: Evidence,
+    rows: Int[np.ndarray, " n"],
+    images: Int[np.ndarray, " n"],
+    weight: Float[np.ndarray, " n"],
+) -> float:
+    """Return the weighted share of rows that fit these images better than a random one."""
     fits = evidence.ratio(rows, images) > 1
     return float((fits * weight).sum() / weight.sum())
