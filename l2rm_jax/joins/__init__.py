@@ -10,7 +10,7 @@ folders have the same file names. A rule can be found from the order of the rows
 * `blind` starts where the stored join has nothing to fit to.
 * `findings` and `unexplained` name the result, `placebo` tests it.
 
-Functions take and return arrays. May import `linear`, `console` and `errors`.
+Functions take and return arrays. May import `linear` and `errors`.
 """
 
 from l2rm_jax.joins.find import Finding, Misaligned, find_misaligned

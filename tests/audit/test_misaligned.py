@@ -15,7 +15,7 @@ from l2rm_jax.audit.misaligned import search_pairs
 from l2rm_jax.audit.realigned_table import REALIGNED
 from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.request import Request
-from tests.joins.kinds import KINDS
+from tests.joins.further_kinds import KINDS
 from tests.joins.tables import make_case, synthetic
 
 ROWS = 400
