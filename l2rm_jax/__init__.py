@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from l2rm_jax.data.layouts import open_pairs as open_pairs
     from l2rm_jax.data.pairs import Pairs as Pairs
     from l2rm_jax.fitting import fit as fit
+    from l2rm_jax.joins import find_misaligned as find_misaligned
     from l2rm_jax.judging import register_detector as register_detector
     from l2rm_jax.methods import register_method as register_method
     from l2rm_jax.models import register_head as register_head
@@ -28,6 +29,7 @@ _HOMES = {
     "Pairs": "l2rm_jax.data.pairs",
     "Retriever": "l2rm_jax.retriever",
     "audit_pairs": "l2rm_jax.audit",
+    "find_misaligned": "l2rm_jax.joins",
     "fit": "l2rm_jax.fitting",
     "load": "l2rm_jax.retriever",
     "open_audit": "l2rm_jax.audit",

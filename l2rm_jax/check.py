@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from l2rm_jax.audit.misaligned import read_sentences
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.layouts import check_feature_shapes, open_caption_vectors, open_images
 from l2rm_jax.data.loading import open_train_pairs, open_untokenized, split_names
@@ -90,7 +91,10 @@ def check(config: Any) -> str:
         for ims, caps in zip(images, vectors, strict=True)
     ]
     problems.raise_list()
-    return "\n".join(_report(data, scans, words, config.data))
+    lines = [*_report(data, scans, words, config.data)]
+    if config.judgement.path:
+        lines += [f"misaligned rows: {each}" for each in read_sentences(config.judgement.path)]
+    return "\n".join(lines)
 
 
 def _words_of(split: TrainPairs, vocabulary: Vocabulary) -> WordReport:

@@ -23,6 +23,7 @@ LINES = (
     ("methods", "evaluation"),
     ("models", "judging"),
     ("data",),
+    ("joins",),
     ("linear",),
     ("losses", "ot", "mixture", "auroc", "devices", "executors", "config", "settings", "bases"),
     ("console", "interrupt", "errors", "version"),

@@ -4,6 +4,8 @@
 * `outputs` writes the files: the `table` of pairs, with columns of a run from `run_columns`, the
   user's table without suspicious rows (`cleaned_table`), the `report`, and the page, from which
   `review` reads the decisions.
+* `misaligned` looks for misaligned rows and undoes them; `realigned_table` writes the user's table
+  after the repair, `lines` numbers the pairs as the file does.
 * `inputs` reads the training pairs of a directory or a run.
 * `command` implements `l2rm audit`; `work` is the directory of an audit in progress.
 

@@ -11,6 +11,13 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Int64
 from ml_collections import ConfigDict
 
+from l2rm_jax.audit.misaligned import (
+    judge_repaired,
+    realigned_pairs,
+    search_pairs,
+    sentences,
+    within_findings,
+)
 from l2rm_jax.audit.review import FITS, WRONG, Decisions, ReviewedRate, draw_review, reviewed_rate
 from l2rm_jax.audit.run_columns import OfRun
 from l2rm_jax.data.files import replace_file
@@ -22,6 +29,7 @@ from l2rm_jax.data.word_report import WordReport, report_texts
 from l2rm_jax.devices.parallel import in_float32
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.executors import LOCAL, Executor
+from l2rm_jax.joins import Misaligned
 from l2rm_jax.judging import Judgement, judge_pairs
 from l2rm_jax.judging.judgement import MATCHED, NEAR_DUPLICATE
 from l2rm_jax.judging.rate import Rate
@@ -62,6 +70,9 @@ class Audit:
       config: the config that describes them; None likewise.
       words: report on the vocabulary, if the captions are judged by their words; else None.
       again: shell command that audits again with the decisions of a review; "" if unknown.
+      misaligned: misaligned rows, and the images of the captions after the repair; None without a
+        search.
+      repaired: judgement of the pairs after the repair; None if nothing was put back.
     """
 
     pairs: Pairs
@@ -73,6 +84,8 @@ class Audit:
     config: ConfigDict | None = None
     words: WordReport | None = None
     again: str = ""
+    misaligned: Misaligned | None = None
+    repaired: Judgement | None = None
 
     def __len__(self) -> int:
         return len(self.judgement)
@@ -123,8 +136,17 @@ class Audit:
         return find_lines(path if is_train else "", rows)
 
     def verdict(self) -> list[str]:
-        """Return sentences on the rate, the suspicious pairs and the undetected mismatches."""
-        return verdict(self.judgement, self.pairs.image_ids)
+        """Return sentences on misaligned rows, the rate, the list and undetected mismatches."""
+        lines = sentences(self.misaligned, self.judgement, self.repaired)
+        if self.repaired is not None and self.unreliable_reason:
+            return lines  # more pairs or other embeddings would not help
+        return lines + verdict(self.judgement, self.pairs.image_ids)
+
+    def realigned(self) -> Pairs:
+        """Return the pairs after the repair of misaligned rows; the same pairs without one."""
+        if self.misaligned is None:
+            return self.pairs
+        return realigned_pairs(self.pairs, self.misaligned)
 
     def kept(self) -> Int64[np.ndarray, " kept"]:
         """Return the rows to keep, for `pairs.take`: not suspicious, or near duplicates."""
@@ -265,9 +287,19 @@ def audit_pairs(
     pairs = _pairs_of(images, given, image, caption, model)
     if keep is not None:
         _claim(Path(keep), pairs, folds=folds, top=top, seed=seed)
-    found = judge_pairs(pairs, folds=folds, top=top, seed=seed, keep=keep, executor=executor)
+
+    def judge(judged: Pairs, name: str = "") -> Judgement:
+        where = keep and Path(keep) / name
+        settings = {"folds": folds, "top": top, "seed": seed}
+        return judge_pairs(judged, keep=where, executor=executor, **settings)
+
+    found = judge(pairs)
+    misaligned = search_pairs(pairs, seed)
+    found = within_findings(found, misaligned)
+    repaired = judge_repaired(pairs, misaligned, judge)
     words = report_texts(pairs.texts) if pairs.captions is None else None
-    return Audit(pairs, found, Settings(top=top, seed=seed), words=words)
+    known = {"words": words, "misaligned": misaligned, "repaired": repaired}
+    return Audit(pairs, found, Settings(top=top, seed=seed), **known)
 
 
 def _claim(keep: Path, pairs: Pairs, **settings: int) -> None:

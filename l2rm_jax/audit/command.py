@@ -14,6 +14,13 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.audit.audit import Audit, Settings, check_column
 from l2rm_jax.audit.inputs import read_training_pairs
+from l2rm_jax.audit.lines import find_lines
+from l2rm_jax.audit.misaligned import (
+    affected_share,
+    judge_repaired,
+    search_pairs,
+    within_findings,
+)
 from l2rm_jax.audit.next_commands import review_command
 from l2rm_jax.audit.outputs import write_files
 from l2rm_jax.audit.review import read_decisions
@@ -29,7 +36,9 @@ from l2rm_jax.data.word_report import WordReport
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, Problems, StoppedError
 from l2rm_jax.executors import SINGLE, Place
+from l2rm_jax.joins import Misaligned
 from l2rm_jax.judging import Judgement, is_of_pairs, judge_pairs, make_detector, read_judgement
+from l2rm_jax.judging.detectors import linear
 from l2rm_jax.methods import make_method
 from l2rm_jax.models import make_model
 from l2rm_jax.run.config_file import with_changes
@@ -117,10 +126,15 @@ def audit_run(
 
 
 def exit_status(audit: Audit) -> int:
-    """Return 0, `TOO_MANY` above `max_share`, or `CANNOT_TELL` if the rate is unknown."""
+    """Return 0, `TOO_MANY` above `max_share`, or `CANNOT_TELL` if the rate is unknown.
+
+    The rate is of the pairs as stored, whatever a repair would put back.
+    """
     most = audit.settings.max_share
     if most >= _NO_LIMIT:
         return 0
+    if affected_share(audit.misaligned) > most:
+        return TOO_MANY
     if audit.judgement.unreliable_reason:
         return CANNOT_TELL
     return TOO_MANY if audit.judgement.rate.low > most else 0
@@ -141,6 +155,8 @@ def _audit(
         given = _given(config, pairs)
         work.claim(_identity(pairs, train, config, place))
         judgement = given or _of_run(pairs, workdir) or _judge(config, pairs, train, work, place)
+        misaligned, repaired = _repair(config, pairs, train, work, place)
+        judgement = within_findings(judgement, misaligned)
         if not work.is_mine_to_finish():
             return None
         work.clear()
@@ -150,6 +166,7 @@ def _audit(
             of_run = read_of_run(config, train, judgement, workdir)
         known = {"train": train, "config": config if train else None, "words": words}
         known["again"] = "" if flags is None else review_command(flags, out)
+        known |= {"misaligned": misaligned, "repaired": repaired}
         audit = Audit(pairs, judgement, settings, decisions, of_run, **known)
         _log.info("writing the report, the table and the page")
         write_files(audit, work.partial)
@@ -191,6 +208,25 @@ def _judge(
     except StoppedError as error:
         message = f"stopped at {error.place}. Continue: the same command again"
         raise StoppedError(message, error.signal, error.place) from None
+
+
+def _repair(
+    config: ConfigDict, pairs: Pairs, train: TrainPairs | None, work: Work, place: Place
+) -> tuple[Misaligned, Judgement | None]:
+    """Search for misaligned rows; if rows were put back, judge the repaired pairs."""
+    path = "" if are_shards(config.data.path) else config.data.path
+    drawn = None if train is None else train.drawn  # by a run, from all pairs
+    rows = np.arange(len(pairs)) if drawn is None else drawn.rows
+    found = search_pairs(pairs, config.seed, find_lines(path, rows))
+    settings = {"folds": config.judgement.folds, "top": config.audit.top, "seed": config.seed}
+    detector = linear if is_trained(config) else make_detector(config)
+
+    def judge(judged: Pairs, name: str) -> Judgement:
+        keep = work.directory / name if place.share == SINGLE else None
+        with place.open(work.parts) as executor:
+            return judge_pairs(judged, detector, keep=keep, executor=executor, **settings)
+
+    return found, judge_repaired(pairs, found, judge)
 
 
 def _read(

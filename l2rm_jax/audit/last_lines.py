@@ -6,6 +6,7 @@ from pathlib import Path
 from l2rm_jax.audit.audit import Audit
 from l2rm_jax.audit.next_commands import can_train, training_command
 from l2rm_jax.audit.outputs import GALLERY
+from l2rm_jax.audit.realigned_table import REALIGNED
 from l2rm_jax.audit.report import by_eye, warnings
 from l2rm_jax.audit.suspects import describe_suspects
 from l2rm_jax.audit.work import WRITER
@@ -29,7 +30,8 @@ def describe_audit(audit: Audit, out: str | Path, flags: Sequence[str] | None = 
     if audit.decisions is not None:
         lines.append(by_eye(audit.decisions, reviewed))
     if not judgement.unreliable_reason:
-        lines += map(audit.lines.shift_sentence, judgement.shifts)
+        if not audit.misaligned:
+            lines += map(audit.lines.shift_sentence, judgement.shifts)
         if by := audit.settings.by:
             lines += rate_lines(by, audit.by(by))
     lines += describe_suspects(audit, out)
@@ -38,6 +40,8 @@ def describe_audit(audit: Audit, out: str | Path, flags: Sequence[str] | None = 
         for name, title in (("kept", "clean table"), ("repaired", "repaired table")):
             tables = [file for file in sorted(out.glob(f"{name}.*")) if file.suffix != ".npy"]
             lines += [f"{f'{title}:':<18}{table}" for table in tables]
+    if (out / REALIGNED).is_file():
+        lines.append(f"realigned table:  {out / REALIGNED}")
     if audit.again and audit.decisions is None:
         lines.append(f"with decisions:   {audit.again}")
     kept = audit.decided.posterior <= SUSPICIOUS

@@ -8,6 +8,8 @@ import numpy as np
 from l2rm_jax.audit import report
 from l2rm_jax.audit.audit import Audit
 from l2rm_jax.audit.cleaned_table import Sorted, write_tables
+from l2rm_jax.audit.misaligned import REPAIRED, examples, write_findings
+from l2rm_jax.audit.realigned_table import write_realigned
 from l2rm_jax.audit.review import FITS, check_sample, hash_decisions
 from l2rm_jax.audit.suspects import write_suspects
 from l2rm_jax.audit.table import FILES, pair_columns, write_table
@@ -60,6 +62,7 @@ def write_files(audit: Audit, directory: Path) -> None:
         f"kept.npy: rows of the {np.count_nonzero(kept):,} pairs that are not suspicious",
         "scores.npy: 1 - posterior of each pair",
         *_write_ids(audit, kept, directory),
+        *_write_misaligned(audit, directory),
         *_write_cleaned(audit, kept, directory),
     ]
     if decisions is not None:
@@ -72,6 +75,16 @@ def write_files(audit: Audit, directory: Path) -> None:
     replace_file(directory / "report.md", text.encode("utf-8", "replace"))
     text = report.to_json(report.values(audit, reviewed))
     replace_file(directory / "report.json", text.encode("utf-8", "replace"))
+
+
+def _write_misaligned(audit: Audit, directory: Path) -> list[str]:
+    if audit.misaligned is None:
+        return []
+    notes = write_findings(audit.misaligned, audit.pairs, directory)
+    if audit.repaired is not None:
+        write_judgement(directory / REPAIRED, audit.repaired)
+        notes.append(f"{REPAIRED}: judgement of the pairs after the repair")
+    return [*notes, *write_realigned(audit, directory)]
 
 
 def _write_ids(audit: Audit, kept: np.ndarray, directory: Path) -> list[str]:
@@ -108,6 +121,7 @@ def _write_page(
     captions = pairs.texts or pairs.caption_ids or [*rows_of_captions]
     decided = [] if audit.decisions is None else audit.decisions.entries
     key = pairs.digest or pairs.fingerprint
+    pictures = pairs.pictures or _draw_scenes(audit, directory / "pictures")
     gallery = Gallery(
         title=f"{pairs.name}: {len(pairs):,} pairs, {len(ids):,} images; "
         f"seed {audit.settings.seed}",
@@ -118,7 +132,7 @@ def _write_page(
         judgement=judgement,
         captions=captions,
         ids=ids,
-        pictures=pairs.pictures or _draw_scenes(audit, directory / "pictures"),
+        pictures=pictures,
         review=rows,
         review_weight=weight,
         shown=audit.settings.gallery,
@@ -126,6 +140,7 @@ def _write_page(
         lines=audit.lines.numbers,
         decided=decided,
         command=audit.again,
+        examples=examples(audit.misaligned, pairs, pictures),
     )
     write_gallery(directory / GALLERY, gallery)
 

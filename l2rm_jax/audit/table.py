@@ -13,6 +13,7 @@ from jaxtyping import Bool
 from l2rm_jax.audit.audit import Audit
 from l2rm_jax.data.columns import column_values
 from l2rm_jax.data.files import named_if_full
+from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.parquet_vectors import open_parquet
 from l2rm_jax.data.spreadsheet_cells import original_cell, plain_cell
 from l2rm_jax.errors import ConfigError, DataError, first_line
@@ -90,8 +91,12 @@ def pair_columns(audit: Audit) -> dict[str, Column]:
         decided[decisions.row], taken[decisions.row] = decisions.decision, decisions.caption
         columns["decision"] = Column(decided, decided != "")
         columns["decision_caption"] = Column(taken, taken >= 0)
-    of_user = data.columns.items()
-    return {_renamed(name): _of_user(values) for name, values in of_user} | columns
+    return {_renamed(name): values for name, values in user_columns(data).items()} | columns
+
+
+def user_columns(pairs: Pairs) -> dict[str, Column]:
+    """Return the further columns of the user's table."""
+    return {name: _of_user(values) for name, values in pairs.columns.items()}
 
 
 def _renamed(name: str) -> str:

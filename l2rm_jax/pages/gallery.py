@@ -27,6 +27,7 @@ from PIL.Image import Image
 from l2rm_jax.data.files import new_file
 from l2rm_jax.judging import Judgement
 from l2rm_jax.judging.judgement import KINDS
+from l2rm_jax.pages.examples import Example, render_examples
 from l2rm_jax.pages.markup import content_policy, escape_text, read_parts
 from l2rm_jax.pages.thumbnails import make_thumbnail
 
@@ -57,6 +58,7 @@ class Gallery(NamedTuple):
         only features.
       review: pairs of the blind review, in display order.
       review_weight: 1 / probability that each of these was drawn, for `decisions.csv`.
+      examples: rows that were misaligned, shown below the verdict.
       shown: number of the most suspicious pairs whose picture is embedded in the file. Pictures of
         the review are always embedded; others are loaded from their files when a pair is selected.
       word: name of the number of a pair for a person: line or row.
@@ -81,6 +83,7 @@ class Gallery(NamedTuple):
     lines: Int[np.ndarray, " pairs"] | None = None
     decided: Sequence[tuple[int, str, int, str]] = ()
     command: str = ""
+    examples: Sequence[Example] = ()
 
 
 def write_gallery(path: str | Path, gallery: Gallery) -> None:
@@ -96,14 +99,16 @@ def write_gallery(path: str | Path, gallery: Gallery) -> None:
     """
     path, pairs = Path(path), len(gallery.judgement)
     gallery, rows = _narrowed(gallery)
-    style, script = read_parts(__file__, "gallery.css"), read_parts(__file__, *SCRIPTS)
+    style = read_parts(__file__, "gallery.css", "examples.css")
+    script = read_parts(__file__, *SCRIPTS)
     before, after = read_parts(__file__, "gallery.html").split("$data")
     values = {
         "policy": content_policy(style, script, images="'self' data: file:"),
         "style": style,
         "script": script,
         "title": escape_text(gallery.title),
-        "verdict": "".join(f'<p dir="auto">{escape_text(text)}</p>\n' for text in gallery.verdict),
+        "verdict": "".join(f'<p dir="auto">{escape_text(text)}</p>\n' for text in gallery.verdict)
+        + render_examples(gallery.examples),
         "details": _details(gallery.details),
     }
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 import l2rm_jax
+from l2rm_jax.joins import Misaligned
 from l2rm_jax.judging import Judgement
 from l2rm_jax.judging.rate import Rate
 from l2rm_jax.methods import EpochPlan, Method, TrainState
@@ -61,6 +62,7 @@ def use_audit(images: np.ndarray, captions: np.ndarray) -> None:
     assert_type(audit.rate.estimate, float)
     assert_type(audit.unreliable_reason, str)
     assert_type(audit.pairs.take(audit.kept()), l2rm_jax.Pairs)
+    assert_type(l2rm_jax.find_misaligned(images, captions), Misaligned)
     assert_type(audit.by("source")[0].estimate, float)
     assert_type(audit.write("audit"), Path)
     assert_type(l2rm_jax.open_audit("audit"), l2rm_jax.Audit)
