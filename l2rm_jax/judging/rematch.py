@@ -18,7 +18,7 @@ from l2rm_jax.judging.content_keys import vector_keys
 from l2rm_jax.judging.transport_em import fit_by_transport, stored_pairs
 
 _FEWEST = 2  # suspicious pairs to rematch
-_SMALLEST_SHARE = 0.02  # of a caption: smaller shares are dropped
+_SMALLEST_SHARE = 0.1  # of a caption: smaller shares are dropped
 
 
 def rematch(pairs: Pairs, posterior: Float[np.ndarray, " pairs"]) -> Rematched:
