@@ -37,7 +37,7 @@ def path_flags():
 
 @pytest.mark.parametrize(("mode", "flag"), [*path_flags()])
 def test_every_flag_that_takes_a_path(home, mode, flag):
-    needs_source = mode == "audit" and flag.name in IMPORT_FLAGS
+    needs_source = mode in ("audit", "check", "train") and flag.name in IMPORT_FLAGS
     source = ["pairs.csv"] if needs_source else []
     (home.parent / "current" / "pairs.csv").touch()
     command = parse([mode, *source, f"--{flag.name}=~/made/x"], main.MODES)

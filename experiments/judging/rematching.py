@@ -94,9 +94,9 @@ def rows_of(path: Path, of: Set, seed: int, iterations: int) -> list[dict[str, o
     found = {
         **{f"auroc_{k}": auroc(score, wrong) if mixed else np.nan for k, score in scores.items()},
         "true_rate": wrong.mean(),
-        "rate": judged.rate.estimate,
-        "rate_low": judged.rate.low,
-        "rate_high": judged.rate.high,
+        "estimate": judged.rate.estimate,
+        "low": judged.rate.low,
+        "high": judged.rate.high,
         "brier": np.mean((judged.posterior - wrong) ** 2),
         "listed_wrong": listed.mean() if len(listed) else np.nan,
         "cpu_seconds": seconds,

@@ -35,7 +35,7 @@ def search_pairs(
     Args:
       pairs: the pairs, in any order.
       seed: seed of all samples.
-      lines: numbers of the pairs, whose order is that of the user's table; None: rows.
+      lines: numbers of the pairs, in the order of the user's table; None: rows.
     """
     total = len(pairs)
     if total > MOST:

@@ -97,9 +97,9 @@ def test_damaged_and_foreign_files(weights, tmp_path):
         (tmp_path / "c.pth.tar").write_bytes(content)
         with pytest.raises(CheckpointError, match=r"c\.pth\.tar: "):
             read_checkpoint(tmp_path / "c.pth.tar")
-    with pytest.raises(CheckpointError, match="No such file"):
+    with pytest.raises(CheckpointError, match="no such file"):
         read_checkpoint(tmp_path / "nowhere.pth.tar")
-    with pytest.raises(CheckpointError, match="Is a directory"):
+    with pytest.raises(CheckpointError, match="found a directory"):
         read_checkpoint(tmp_path)
     torch.save(torch.ones(2), tmp_path / "d.pth.tar")
     with pytest.raises(CheckpointError, match="Tensor"):

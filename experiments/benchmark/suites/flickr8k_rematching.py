@@ -1,4 +1,4 @@
-"""What rematching reaches on the vectors of `flickr8k_vectors`, up to nine mismatched pairs of ten.
+"""Compare what rematching reaches on the vectors of `flickr8k_vectors`, up to a rate of 0.9.
 
 Beside the rows that draw rematched pairs stands the same recipe on the right pairs alone.
 """

@@ -68,7 +68,7 @@ class Encoder:
     def image_key(self) -> str:
         """Hash all that the features of a picture depend on; "" for an encoder without a model.
 
-        It is made of the description without names, and of the features of a fixed picture, which
+        It hashes the description without names, and the features of a fixed picture, which
         depend on weights and preprocessing.
         """
         described = {**self._images.describe(), "model": ""}
