@@ -1,6 +1,6 @@
 """Keep the features of pictures in the user's cache directory, for later imports.
 
-The key of a picture is the hash of its bytes, that of an encoder `Encoder.image_key`. Each shard that an
+Pictures are keyed by the hash of their bytes, encoders by `Encoder.image_key`. Each shard that an
 import encodes becomes a file, `encodings/KEY/NAME.npz`. Where there are more than `MOST` bytes,
 the files that were not used for the longest time are removed; `rm -r ~/.cache/l2rm_jax/encodings`
 clears the cache. Nothing here fails an import: without a directory to write to, nothing is kept.
