@@ -53,6 +53,7 @@ def audited(late):
     return subprocess.run(command, capture_output=True, text=True), folder / "audit"
 
 
+@pytest.mark.slow
 def test_the_command_says_the_finding_first_in_lines_of_the_file(audited):
     run, directory = audited
     first = run.stdout.splitlines()[0]
@@ -84,6 +85,7 @@ def test_a_finished_audit_knows_its_findings(audited):
     assert (found.realigned().image_of == found.misaligned.image_of).all()
 
 
+@pytest.mark.slow
 def test_check_repeats_the_findings(late, audited):
     command = [sys.executable, "-m", "l2rm_jax", "check", f"--data={late[0] / 'data'}"]
     command += [f"--config.judgement.path={audited[1]}"]
@@ -97,6 +99,7 @@ def test_the_repaired_pairs_are_clean(late, audited):
     assert not search_pairs(replace(pairs, image_of=again))
 
 
+@pytest.mark.slow
 def test_arrays_are_searched_and_judged_after_the_repair():
     case = make_case(KINDS["reversed_piece"], synthetic(ROWS, 1, 9))
     found = audit_pairs(case.images, case.captions, case.stored, texts=case.columns["texts"])
@@ -106,6 +109,7 @@ def test_arrays_are_searched_and_judged_after_the_repair():
     assert exit_status(found) == 0  # no limit was given
 
 
+@pytest.mark.slow
 def test_proposals_stay_within_rows_that_cannot_be_put_back():
     case = make_case(KINDS["shuffled_in_batches"], synthetic(800, 1, 1), share=0.3)
     found = audit_pairs(case.images, case.captions, case.stored)
