@@ -65,6 +65,7 @@ def test_the_command_says_the_finding_first_in_lines_of_the_file(audited):
     assert run.returncode == TOO_MANY
 
 
+@pytest.mark.slow
 def test_the_realigned_table_has_every_column_and_the_right_images(late, audited):
     _, caption = late
     _, directory = audited
@@ -77,6 +78,7 @@ def test_the_realigned_table_has_every_column_and_the_right_images(late, audited
     assert [finding["kind"] for finding in content["findings"]] == ["shifted"]
 
 
+@pytest.mark.slow
 def test_a_finished_audit_knows_its_findings(audited):
     found = open_audit(audited[1])
     assert found.misaligned.findings[0].kind == "shifted"
@@ -93,6 +95,7 @@ def test_check_repeats_the_findings(late, audited):
     assert "misaligned rows: Lines 202-351" in run.stdout, run.stderr
 
 
+@pytest.mark.slow
 def test_the_repaired_pairs_are_clean(late, audited):
     pairs = open_pairs(late[0] / "data")
     again = open_audit(audited[1]).misaligned.image_of
