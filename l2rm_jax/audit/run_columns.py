@@ -59,7 +59,7 @@ def read_of_run(
     own, file = judgement.posterior, last_judgement(workdir)
     if train.drawn is not None and uses_judgement(config) and file.exists():
         # It may have judged all pairs of the data, from which the run has drawn these.
-        own = of_training_pairs(read_judgement(file), train, file).posterior
+        own = of_training_pairs(read_judgement(file), train, file)
     if config.data.filter == "judgement":
         trained = kept_by_judgement(config.data, own)
     dropped, called = np.full(len(train), "filter", object), np.full(len(train), "", object)

@@ -18,7 +18,7 @@ from l2rm_jax.judging.content_keys import vector_keys
 from l2rm_jax.judging.transport_em import fit_by_transport, stored_pairs
 
 _FEWEST = 2  # suspicious pairs to rematch
-_SMALLEST_SHARE = 0.1  # relative to the largest of the caption: smaller shares are dropped
+_SMALLEST_SHARE = 0.02  # of a caption: smaller shares are dropped
 
 
 def rematch(pairs: Pairs, posterior: Float[np.ndarray, " pairs"]) -> Rematched:
@@ -30,8 +30,7 @@ def rematch(pairs: Pairs, posterior: Float[np.ndarray, " pairs"]) -> Rematched:
 
     Returns:
       The rematched pairs, sorted by image and caption. The weight of a pair is the share of the
-      caption that goes to the image, times the probability that the caption was mismatched. Shares
-      below a tenth of the caption's largest one are dropped. The
+      caption that goes to the image, times the probability that the caption was mismatched. The
       result is empty with fewer than two suspicious pairs.
     """
     nothing = np.zeros(0, int)
@@ -48,11 +47,8 @@ def rematch(pairs: Pairs, posterior: Float[np.ndarray, " pairs"]) -> Rematched:
         weights = np.maximum(1 - posterior[stored.captions], 1e-6)
         plan = fit_by_transport(pairs.images, pairs.captions, stored, weights).plan
     image, caption = stored.images[plan.coords[0]], stored.captions[plan.coords[1]]
-    share = np.where(image == pairs.image_of[caption], 0, plan.data)
-    largest = np.zeros(len(pairs))
-    np.maximum.at(largest, caption, share)
-    is_kept = share > _SMALLEST_SHARE * largest[caption]
-    image, caption, share = image[is_kept], caption[is_kept], share[is_kept]
+    is_new = (image != pairs.image_of[caption]) & (plan.data > _SMALLEST_SHARE)
+    image, caption, share = image[is_new], caption[is_new], plan.data[is_new]
     order = np.lexsort((caption, image))
     weight = np.minimum(share, 1) * posterior[caption]
     return Rematched(image[order], caption[order], weight[order].astype(np.float64))

@@ -1,6 +1,7 @@
 """`l2rm audit --share=I/N`: several processes with one directory give the bytes of one process."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 from l2rm_jax import main
 from l2rm_jax.audit import command
+from l2rm_jax.audit.outputs import GALLERY
 from l2rm_jax.audit.work import Work
 from l2rm_jax.config import get_config
 from l2rm_jax.errors import ConfigError, DataError
@@ -80,8 +82,12 @@ def audited(number, config=None, out="audit", count=COUNT):
 
 
 def content(directory):
+    """Return the bytes of all files; the page has the command that names its own directory."""
     files = (file for file in Path(directory).rglob("*") if file.is_file())
-    return {str(file.relative_to(directory)): file.read_bytes() for file in files}
+    read = {str(file.relative_to(directory)): file.read_bytes() for file in files}
+    if GALLERY in read:
+        read[GALLERY] = re.sub(f"={directory}\\b".encode(), b"=audit", read[GALLERY])
+    return read
 
 
 @pytest.mark.slow

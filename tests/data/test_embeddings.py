@@ -132,16 +132,16 @@ def test_runs_on_other_captions_are_not_averaged(directory, proposer, tmp_path):
     captions = tmp_path / "data" / "test_caps.npy"
     vectors = np.load(captions)
     np.save(captions, vectors[::-1])
-    refused = rf"run: {captions} and {directory}/test_caps.npy of {run} hold different vectors"
+    refused = "found other test captions, expected those that the run in .* began with"
     for arguments in ([run, other],), ([other], {}, run, [3]):
         with pytest.raises(ConfigError, match=refused):
             evaluate_runs(*arguments)
     words = "".join(f"caption {row}\n" for row in range(len(vectors)))
     (tmp_path / "data" / "test_caps.txt").write_text(words)
-    with pytest.raises(ConfigError, match=r"run: .*test captions"):
+    with pytest.raises(ConfigError, match=r"test captions"):
         evaluate_runs([run, other])
     (tmp_path / "data" / "test_caps.txt").unlink()
     images = np.load(tmp_path / "data" / "test_ims.npy")
     np.save(tmp_path / "data" / "test_ims.npy", images[:8])
-    with pytest.raises(ConfigError, match=r"8 images and 24 .*12 images and 24 "):
+    with pytest.raises(ConfigError, match="found other test images"):
         evaluate_runs([run, other])

@@ -150,7 +150,7 @@ def test_rematched_pairs_are_kept_with_the_judgement(rematched, judged, data, mo
     image, caption, weight = pairs.rematched
     assert len(image) == len(caption) == len(weight) > 30
     assert (image != pairs.stored_image[caption]).all()
-    assert 0 < weight.min() and (weight <= pairs.posterior[caption] + 1e-6).all()
+    assert weight.min() > 0 and (weight <= pairs.posterior[caption] + 1e-6).all()
     content = (workdir / JUDGEMENT_FILE).read_bytes()
     monkeypatch.setattr(judgement_module, "rematch", None)  # may not be called
     again = judge(config, data, workdir)[0].train
