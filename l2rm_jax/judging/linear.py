@@ -3,8 +3,8 @@
 A nested round *within* the other folds says which of their pairs are probably matched: models
 fitted without two folds judge the pairs of one of the two on behalf of the other. These weights are
 the start of a fit to a transport plan of the other folds (`transport_em`), whose model judges the
-fold. Neither the model of a fold nor its weights or settings depend on how the captions of that
-fold are stored.
+fold. Where most pairs seem to be matched, they weight the pairs of a plain fit instead. Neither the
+model of a fold nor its weights or settings depend on how the captions of that fold are stored.
 
 Fits do not improve beyond some number of pairs, so they use samples: one for the nested round, a
 smaller one to select its ridge, and one for the plan.
@@ -40,6 +40,8 @@ _SMALLEST_WEIGHT = 1e-6
 _FITTED = 200_000  # most pairs to fit a model to, unless the next line allows more
 _FITTED_A_DIMENSION = 200  # most pairs per dimension
 _OF_RIDGE = 2500  # pairs of a fold on which ridges are compared
+# With more matched pairs than this, a plan adds nothing, and hurts with weak sparse features.
+_CLEAN = 0.7
 _OF_PLAN = 30_000  # most pairs whose plan a model is fitted to
 
 
@@ -101,8 +103,17 @@ def fold_models(
         threadpool_limits(1, "blas"),  # more threads would mostly wait
     ):
         for outer in numbers:
-            pairs = join_pairs([here for fold, here in few.items() if fold != outer], group_key)
-            model = fit_by_transport(images, captions, pairs, weights[outer, pairs.captions]).model
+            if weights[outer].sum() > _CLEAN * np.count_nonzero(weights[outer]):
+                used = np.flatnonzero(weights[outer])
+                given = weights[outer, used][None]
+                [part] = cca.moments(images, captions, folds.image_of[used], used, given)
+                ridge = ridge_in(_WEIGHTED_RIDGE, of_images, of_captions)
+                model = cca.fit(part, images.shape[1], ridge, power=_POWER)
+            else:
+                others = [here for fold, here in few.items() if fold != outer]
+                pairs = join_pairs(others, group_key)
+                start = weights[outer, pairs.captions]
+                model = fit_by_transport(images, captions, pairs, start).model
             models.append(whole(model, of_images, of_captions))
             bar.update(1)
     return FoldModels(models, weights)

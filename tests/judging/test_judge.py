@@ -180,12 +180,12 @@ def test_single_captions_are_ordered_by_information_where_the_posterior_is_near_
 @pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.0, 0.4])
 def test_weak_embeddings_cannot_tell(rate):
-    """Their rate is too high, and the AUROC of simulated swaps does not show it."""
+    """Their rate is too high, and the AUROC of simulated swaps shows less of it."""
     images, captions, stored, truth = make_pairs(IMAGES, CAPTIONS, rate, seed=2, noise=2.5)
     audit = l2rm_jax.audit_pairs(images, captions, stored, top=0).judgement
     assert audit.rate.estimate > truth.mean() + 0.1
-    assert max(each.auroc for each in audit.mechanisms) > 0.9
-    assert "0.8" in audit.unreliable_reason
+    assert max(each.auroc for each in audit.mechanisms) > audit.auroc
+    assert "AUROC" in audit.unreliable_reason
 
 
 @pytest.mark.slow

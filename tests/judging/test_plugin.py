@@ -43,4 +43,4 @@ def test_a_plugged_in_detector_judges_for_training_and_for_an_audit(tmp_path, mo
         assert error.code in (0, None)
     found = read_judgement(tmp_path / "audit" / "judgement.npz")
     assert found.made.by == "lemon"
-    assert auroc(found.posterior, found.image_of != np.arange(300) // 5) > 0.9
+    assert auroc(found.posterior, found.image_of != np.arange(300) // 5) > 0.85
