@@ -97,18 +97,21 @@ def fold_models(
             posterior = matched_posterior(information[inner], wrong[inner], folds.image_of[inner])
             weights[outer, inner] = np.maximum(posterior, _SMALLEST_WEIGHT)
     few = {fold: first_pairs(here, _OF_PLAN // (len(drawn) - 1)) for fold, here in drawn.items()}
+    kept = weights.sum(axis=1) / np.count_nonzero(weights, axis=1)
+    clean = np.flatnonzero(kept > _CLEAN)
+    plain = {}
+    if len(clean):  # one pass over the pairs for all these folds
+        part = cca.moments(images, captions, folds.image_of[rows], rows, weights[clean][:, rows])
+        plain = dict(zip(clean.tolist(), part, strict=True))
+    weighted_ridge = ridge_in(_WEIGHTED_RIDGE, of_images, of_captions)
     models = []
     with (
         progress_bar(len(numbers), "judging: models of the folds") as bar,
         threadpool_limits(1, "blas"),  # more threads would mostly wait
     ):
         for outer in numbers:
-            if weights[outer].sum() > _CLEAN * np.count_nonzero(weights[outer]):
-                used = np.flatnonzero(weights[outer])
-                given = weights[outer, used][None]
-                [part] = cca.moments(images, captions, folds.image_of[used], used, given)
-                ridge = ridge_in(_WEIGHTED_RIDGE, of_images, of_captions)
-                model = cca.fit(part, images.shape[1], ridge, power=_POWER)
+            if outer in plain:
+                model = cca.fit(plain[outer], images.shape[1], weighted_ridge, power=_POWER)
             else:
                 others = [here for fold, here in few.items() if fold != outer]
                 pairs = join_pairs(others, group_key)
