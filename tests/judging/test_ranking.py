@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from sklearn.metrics import roc_auc_score
 
+from l2rm_jax.auroc import auroc
 from l2rm_jax.data import mismatch
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.judging import judge_pairs
@@ -36,7 +36,7 @@ def judged(protocol, rate):
 )
 def test_the_posterior_ranks_as_well_as_the_information(protocol, rate, below):
     found, wrong = judged(protocol, rate)
-    information = roc_auc_score(wrong, -found.information)
+    information = auroc(-found.information, wrong)
     assert 0.85 < information < 0.995
-    assert roc_auc_score(wrong, found.posterior) > information - below
+    assert auroc(found.posterior, wrong) > information - below
     assert found.rate.estimate == pytest.approx(wrong.mean(), abs=0.06)
