@@ -3,7 +3,7 @@
 A nested round *within* the other folds says which of their pairs are probably matched: models
 fitted without two folds judge the pairs of one of the two on behalf of the other. These weights are
 the start of a fit to a transport plan of the other folds (`transport_em`), whose model judges the
-fold. Where most pairs seem to be matched, they weight the pairs of a plain fit instead. Neither the
+fold. Where pairs are many and most seem to be matched, they weight a plain fit instead. Neither the
 model of a fold nor its weights or settings depend on how the captions of that fold are stored.
 
 Fits do not improve beyond some number of pairs, so they use samples: one for the nested round, a
@@ -27,7 +27,13 @@ from l2rm_jax.judging.fold_samples import FoldPairs, first_pairs
 from l2rm_jax.judging.folds import Folds
 from l2rm_jax.judging.log_odds import Model, ProductSimilarity, compare_fold
 from l2rm_jax.judging.sibling_swaps import matched_posterior
-from l2rm_jax.judging.transport_em import StoredPairs, fit_by_transport, stored_pairs
+from l2rm_jax.judging.transport_em import (
+    FEW,
+    StoredPairs,
+    fit_by_transport,
+    plan_ridge,
+    stored_pairs,
+)
 from l2rm_jax.linear import cca
 from l2rm_jax.linear.cca import Cca, Ridge
 from l2rm_jax.linear.rows import BLOCK, Rows, padded_blocks
@@ -40,8 +46,7 @@ _SMALLEST_WEIGHT = 1e-6
 _FITTED = 200_000  # most pairs to fit a model to, unless the next line allows more
 _FITTED_A_DIMENSION = 200  # most pairs per dimension
 _OF_RIDGE = 2500  # pairs of a fold on which ridges are compared
-# With more matched pairs than this, a plan adds nothing, and hurts with weak sparse features.
-_CLEAN = 0.7
+_CLEAN = 0.7  # share of matched pairs above which a plan adds nothing to many pairs
 _OF_PLAN = 30_000  # most pairs whose plan a model is fitted to
 
 
@@ -83,22 +88,25 @@ def fold_models(
     lacking = _models_without_two(images, captions, folds, drawn, ridges)
     compared = {fold: first_pairs(here, _OF_RIDGE) for fold, here in drawn.items()}
     weights = np.zeros((len(numbers), len(pair_fold)), np.float32)
+    is_weak = []
     with progress_bar(len(rows) * (len(numbers) - 1), "judging: which pairs to learn from") as bar:
         for outer in numbers:
             judges = [
                 {f: lacking[frozenset((outer, f))][ridge] for f in numbers if f != outer}
                 for ridge in range(len(RIDGES))
             ]
-            best = max(judges, key=lambda models: _separation(models, images, captions, compared))
+            found = [_separation(models, images, captions, compared) for models in judges]
+            best = int(np.argmax(found))
+            is_weak.append(best == 0)
             information, wrong = _information(
-                best, images, captions, drawn, len(pair_fold), bar.update
+                judges[best], images, captions, drawn, len(pair_fold), bar.update
             )
             inner = rows[pair_fold[rows] != outer]
             posterior = matched_posterior(information[inner], wrong[inner], folds.image_of[inner])
             weights[outer, inner] = np.maximum(posterior, _SMALLEST_WEIGHT)
     few = {fold: first_pairs(here, _OF_PLAN // (len(drawn) - 1)) for fold, here in drawn.items()}
-    kept = weights.sum(axis=1) / np.count_nonzero(weights, axis=1)
-    clean = np.flatnonzero(kept > _CLEAN)
+    counts = np.count_nonzero(weights, axis=1)
+    clean = np.flatnonzero((counts > FEW) & (weights.sum(axis=1) > _CLEAN * counts))
     plain = {}
     if len(clean):  # one pass over the pairs for all these folds
         part = cca.moments(images, captions, folds.image_of[rows], rows, weights[clean][:, rows])
@@ -116,7 +124,8 @@ def fold_models(
                 others = [here for fold, here in few.items() if fold != outer]
                 pairs = join_pairs(others, group_key)
                 start = weights[outer, pairs.captions]
-                model = fit_by_transport(images, captions, pairs, start).model
+                ridge = plan_ridge(len(start), is_weak[outer])
+                model = fit_by_transport(images, captions, pairs, start, ridge).model
             models.append(whole(model, of_images, of_captions))
             bar.update(1)
     return FoldModels(models, weights)

@@ -15,7 +15,7 @@ from l2rm_jax.data.pairs import SUSPICIOUS, Pairs
 from l2rm_jax.data.train_pairs import Rematched
 from l2rm_jax.data.vectors import as_rows
 from l2rm_jax.judging.content_keys import vector_keys
-from l2rm_jax.judging.transport_em import fit_by_transport, stored_pairs
+from l2rm_jax.judging.transport_em import fit_by_transport, plan_ridge, stored_pairs
 
 _FEWEST = 2  # suspicious pairs to rematch
 _SMALLEST_SHARE = 0.02  # of a caption: smaller shares are dropped
@@ -45,7 +45,8 @@ def rematch(pairs: Pairs, posterior: Float[np.ndarray, " pairs"]) -> Rematched:
     with threadpool_limits(1, "blas"):
         stored = stored_pairs(images[order], by_key, place[position][by_key], keys)
         weights = np.maximum(1 - posterior[stored.captions], 1e-6)
-        plan = fit_by_transport(pairs.images, pairs.captions, stored, weights).plan
+        ridge = plan_ridge(len(weights), weak=False)
+        plan = fit_by_transport(pairs.images, pairs.captions, stored, weights, ridge).plan
     image, caption = stored.images[plan.coords[0]], stored.captions[plan.coords[1]]
     is_new = (image != pairs.image_of[caption]) & (plan.data > _SMALLEST_SHARE)
     image, caption, share = image[is_new], caption[is_new], plan.data[is_new]

@@ -18,7 +18,7 @@ def fitted(images, captions, stored):
     place = np.argsort(order)
     by_key = np.lexsort((hash_rows(captions), place[stored]))
     pairs = stored_pairs(order, by_key, place[stored[by_key]], key)
-    return fit_by_transport(images, captions, pairs, np.ones(len(stored))), pairs
+    return fit_by_transport(images, captions, pairs, np.ones(len(stored)), 3.0), pairs
 
 
 def shares(fit, pairs):
