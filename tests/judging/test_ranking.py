@@ -56,7 +56,8 @@ def colours_and_words(count):
     data = scenes.generate(count, seed=2, split="train")
     levels = [scenes.draw(scene, pixels=64).reshape(-1, 3) // 32 for scene in data.scenes]
     colours = [np.bincount(x.astype(int) @ (64, 8, 1), minlength=512) for x in levels]
-    texts = [text.lower().split() for n in range(count) for text in data.captions[5 * n : 5 * n + 3]]
+    chosen = [5 * n + k for n in range(count) for k in range(3)]
+    texts = [data.captions[row].lower().split() for row in chosen]
     known = sorted({word for text in texts for word in text})
     words = np.array([[text.count(word) for word in known] for text in texts])
     images = np.sqrt(np.array(colours, np.float32))
