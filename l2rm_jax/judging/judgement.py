@@ -24,7 +24,8 @@ JUDGEMENT_FILE = "judgement.npz"
 # `swapped_caption` alone, `swapped_set` with all captions of its image, `suspicious` as the only
 # caption of its image, `shifted` in a run of rows, and `placeholder` because its picture has many
 # unrelated captions.
-MATCHED, NEAR_DUPLICATE, SWAPPED_CAPTION, SWAPPED_SET = range(4)
+KEPT = MATCHED, NEAR_DUPLICATE = range(2)
+SWAPPED_CAPTION, SWAPPED_SET = range(2, 4)
 UNINFORMATIVE, SHIFTED, PLACEHOLDER, SUSPECT = range(4, 8)
 KINDS = (
     *("matched", "near_duplicate", "swapped_caption", "swapped_set"),
@@ -149,7 +150,7 @@ class Judgement:
             changed[name] = values
         kind, together = self.kind.copy(), self.posterior_set.copy()
         kind[fits], together[fits] = MATCHED, 0
-        new = wrong[np.isin(kind[wrong], (MATCHED, NEAR_DUPLICATE))]
+        new = wrong[np.isin(kind[wrong], KEPT)]
         is_alone = np.bincount(self.image_of)[self.image_of[new]] == 1
         kind[new] = np.where(is_alone, SUSPECT, SWAPPED_CAPTION)
         return dataclasses.replace(self, kind=kind, posterior_set=together, **changed)
