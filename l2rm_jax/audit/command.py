@@ -19,6 +19,7 @@ from l2rm_jax.audit.lines import find_lines
 from l2rm_jax.audit.misaligned import (
     affected_share,
     judge_repaired,
+    read_repair,
     search_pairs,
     within_findings,
 )
@@ -215,7 +216,13 @@ def _judge(
 def _repair(
     config: ConfigDict, pairs: Pairs, train: TrainPairs | None, work: Work, place: Place
 ) -> tuple[Misaligned, Judgement | None]:
-    """Search for misaligned rows; if rows were put back, judge the repaired pairs."""
+    """Search for misaligned rows; if rows were put back, judge the repaired pairs.
+
+    With a given judgement, the results of its audit are read, if it has any.
+    """
+    given = config.judgement.path
+    if given and (found := read_repair(given, pairs.image_of)):
+        return found
     path = "" if are_shards(config.data.path) else config.data.path
     drawn = None if train is None else train.drawn  # by a run, from all pairs
     rows = np.arange(len(pairs)) if drawn is None else drawn.rows

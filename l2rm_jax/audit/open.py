@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from l2rm_jax.audit.audit import Audit, Settings
-from l2rm_jax.audit.misaligned import REPAIRED, read_findings
+from l2rm_jax.audit.misaligned import read_repair
 from l2rm_jax.audit.table import columns_of_user, decisions_of, read_table
 from l2rm_jax.data.layouts import picture_files
 from l2rm_jax.data.pairs import Pairs
@@ -54,8 +54,6 @@ def open_audit(directory: str | Path) -> Audit:
         name=inputs["name"],
         digest=inputs["digest"],
     )
-    misaligned = read_findings(directory, judgement.image_of)
-    file = directory / REPAIRED
-    repaired = read_judgement(file) if file.is_file() else None
+    misaligned, repaired = read_repair(directory, judgement.image_of) or (None, None)
     known = {"misaligned": misaligned, "repaired": repaired}
     return Audit(pairs, judgement, settings, decisions_of(table), **known)
