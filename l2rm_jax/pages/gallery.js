@@ -144,8 +144,9 @@ function showRate(isDone) {
   const found = rate === null ? "All pairs of the review are unsure, so they give no rate."
     : `${count(rate.wrong)} of ${count(rate.pairs)} reviewed pairs are wrong: by eye, about ` +
       `${share(rate.estimate)}% of all pairs (90% CI: ${share(rate.low)}-${share(rate.high)}%).`;
-  const next = about.command ? "Next: download the decisions (d) to where you run commands, and run"
-    : "Next: download the decisions (d).";
+  const begin = about.goal ? "Next, for the certificate" : "Next";
+  const next = about.command ? `${begin}: download the decisions (d) to where you run commands, and run`
+    : `${begin}: download the decisions (d).`;
   find("by-eye").replaceChildren(make("p", {}, make("strong", { textContent: found })), make("p", { textContent: next }));
   if (about.command) find("by-eye").append(make("code", { textContent: about.command }));
 }
