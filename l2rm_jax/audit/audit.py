@@ -234,11 +234,9 @@ class Audit:
             return None
         rows, _ = self.drawn()
         words = self.decisions.of_review(rows)
-        return (
-            certify(self._ranked, rows, words != FITS, self.settings.certify)
-            if all(words)
-            else None
-        )
+        if not all(words):
+            return None
+        return certify(self._ranked, rows, words != FITS, self.settings.certify)
 
     @property
     def promise(self) -> str:
