@@ -14,7 +14,7 @@ from l2rm_jax.errors import ConfigError, DataError
 _TABLE = "table."  # before the names of further columns, which may be called like a side
 
 
-def claim(keep: Path, pairs: Pairs, **settings: int) -> None:
+def claim(keep: Path, pairs: Pairs, **settings: int | str) -> None:
     """Check that `keep` has no stages of another call; store the pairs and settings of this one."""
     keep.mkdir(parents=True, exist_ok=True)
     own, file = settings | {"pairs": pairs.digest or pairs.fingerprint}, keep / "arguments.json"

@@ -24,13 +24,13 @@ JUDGEMENT_FILE = "judgement.npz"
 # `swapped_caption` alone, `swapped_set` with all captions of its image, `suspicious` as the only
 # caption of its image, `shifted` in a run of rows, and `placeholder` because its picture has many
 # unrelated captions.
-KEPT = MATCHED, NEAR_DUPLICATE = range(2)
-SWAPPED_CAPTION, SWAPPED_SET = range(2, 4)
+MATCHED, NEAR_DUPLICATE, SWAPPED_CAPTION, SWAPPED_SET = range(4)
 UNINFORMATIVE, SHIFTED, PLACEHOLDER, SUSPECT = range(4, 8)
 KINDS = (
     *("matched", "near_duplicate", "swapped_caption", "swapped_set"),
     *("uninformative", "shifted", "placeholder", "suspicious"),
 )
+KEPT = MATCHED, NEAR_DUPLICATE
 
 
 class Provenance(NamedTuple):
