@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.stats import beta, binom
+from scipy.special import bdtr, betaincinv
 
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.judging.judgement import KEPT
@@ -138,11 +138,11 @@ def certify(
     """
     sizes, inside = nested_sizes(len(ranked)), _inside(ranked, rows)
     decided, wrong = inside.sum(axis=0), (inside & is_wrong[:, None]).sum(axis=0)
-    passes = binom.cdf(wrong, decided, share) <= ERROR
+    passes = bdtr(wrong, decided, share) <= ERROR
     passed = int(np.argmin(np.append(passes, False)))
     pairs = int(sizes[passed - 1]) if passed else 0
     n, found = int(decided[0]), int(wrong[0])
-    at_most = float(beta.isf(ERROR, found + 1, n - found)) if found < n else 1.0
+    at_most = float(betaincinv(found + 1, n - found, 1 - ERROR)) if found < n else 1.0
     return Certificate(share, pairs, int(decided[-1]), n, found, at_most)
 
 
