@@ -129,11 +129,11 @@ def load_vectors(path: Path, images: int) -> Vectors:
     """Read the features and pool them; sentence vectors where they are."""
     train = load_train(make_config(path, images, "caption", 0.0, 0))
     rows = np.arange(len(train))
-    captions = {"tfidf": np.asarray(caption_vectors(train).rows[rows], np.float32)}
+    captions = {"tfidf": np.asarray(caption_vectors(train.to_judge).rows[rows], np.float32)}
     sentences = path / "train_minilm.npy"
     if sentences.is_file():
         captions["minilm"] = np.load(sentences)[rows].astype(np.float32)
-    pooled = np.asarray(image_vectors(train).rows, np.float32)
+    pooled = np.asarray(image_vectors(train.to_judge).rows, np.float32)
     return Vectors(pooled, captions, train.caption_image, train.captions)
 
 

@@ -3,7 +3,7 @@
 * `audit` has the main type and function; `open` reads a finished audit, `notebook` displays one.
 * `outputs` writes the files: the `table` of pairs, with columns of a run from `run_columns`, the
   user's table without suspicious rows (`cleaned_table`), the `report`, and the page, from which
-  `review` reads the decisions.
+  `review` reads the decisions; `certificate` tests the kept pairs by them.
 * `misaligned` looks for misaligned rows and undoes them; `realigned_table` writes the user's table
   after the repair, `lines` numbers the pairs as the file does.
 * `inputs` reads the training pairs of a directory or a run.

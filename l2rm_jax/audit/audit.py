@@ -1,8 +1,7 @@
 """The audit of a data set: judged pairs, and all that a person or a notebook asks of them."""
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack, overload
@@ -11,6 +10,15 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Int64
 from ml_collections import ConfigDict
 
+from l2rm_jax.audit.arguments import claim, pairs_of
+from l2rm_jax.audit.certificate import (
+    Certificate,
+    certificate_sentence,
+    certify,
+    draw_sample,
+    goal_sentence,
+    rank_kept,
+)
 from l2rm_jax.audit.misaligned import (
     judge_repaired,
     realigned_pairs,
@@ -18,20 +26,25 @@ from l2rm_jax.audit.misaligned import (
     sentences,
     within_findings,
 )
-from l2rm_jax.audit.review import FITS, WRONG, Decisions, ReviewedRate, draw_review, reviewed_rate
+from l2rm_jax.audit.review import (
+    FITS,
+    SIZE,
+    WRONG,
+    Decisions,
+    ReviewedRate,
+    draw_review,
+    reviewed_rate,
+)
 from l2rm_jax.audit.run_columns import OfRun
-from l2rm_jax.data.files import replace_file
-from l2rm_jax.data.frames import columns_of
-from l2rm_jax.data.layouts import open_pairs
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.train_pairs import TrainPairs
 from l2rm_jax.data.word_report import WordReport, report_texts
 from l2rm_jax.devices.parallel import in_float32
-from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.errors import DataError
 from l2rm_jax.executors import LOCAL, Executor
 from l2rm_jax.joins import Misaligned
 from l2rm_jax.judging import Judgement, judge_pairs
-from l2rm_jax.judging.judgement import MATCHED, NEAR_DUPLICATE
+from l2rm_jax.judging.judgement import KEPT
 from l2rm_jax.judging.rate import Rate
 from l2rm_jax.judging.rates_by import GroupRate, rates_by
 from l2rm_jax.judging.verdict import verdict
@@ -41,7 +54,6 @@ if TYPE_CHECKING:
 
     from l2rm_jax.audit.lines import Lines
 
-_TABLE = "table."  # before the names of further columns, which may be called like a side
 SHOWN = 10  # most suspicious pairs that a notebook displays
 
 
@@ -54,6 +66,8 @@ class Settings(NamedTuple):
     review: str = ""
     seed: int = 0
     by: str = ""
+    decide: int = SIZE
+    certify: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,11 +150,12 @@ class Audit:
         return find_lines(path if is_train else "", rows)
 
     def verdict(self) -> list[str]:
-        """Return sentences on misaligned rows, the rate, the list and undetected mismatches."""
+        """Return sentences on misaligned rows, rate, list, undetected mismatches, certificate."""
         lines = sentences(self.misaligned, self.judgement, self.repaired)
-        if self.repaired is not None and self.unreliable_reason:
-            return lines  # more pairs or other embeddings would not help
-        return lines + verdict(self.judgement, self.pairs.image_ids)
+        if self.repaired is None or not self.unreliable_reason:
+            lines += verdict(self.judgement, self.pairs.image_ids)
+        # Else more pairs or other embeddings would not help.
+        return lines + [line for line in (self.promise,) if line]
 
     def realigned(self) -> Pairs:
         """Return the pairs after the repair of misaligned rows; the same pairs without one."""
@@ -150,7 +165,15 @@ class Audit:
 
     def kept(self) -> Int64[np.ndarray, " kept"]:
         """Return the rows to keep, for `pairs.take`: not suspicious, or near duplicates."""
-        return np.flatnonzero(np.isin(self.decided.kind, (MATCHED, NEAR_DUPLICATE)))
+        return np.flatnonzero(np.isin(self.decided.kind, KEPT))
+
+    def certified(self) -> Int64[np.ndarray, " certified"]:
+        """Return the rows of the certificate, without those decided to be wrong; none without it.
+
+        Leaving out wrong pairs lowers the share of wrong pairs, so the certificate still holds.
+        """
+        size = self.certificate.pairs if self.certificate else 0
+        return np.intersect1d(self._ranked[:size], self.kept())
 
     def to_frame(self) -> "pandas.DataFrame":
         """Return a DataFrame with one row per pair, in the order of the input.
@@ -199,11 +222,38 @@ class Audit:
 
     def drawn(self) -> tuple[Int[np.ndarray, " n"], Float[np.ndarray, " n"]]:
         """Return the pairs of the blind review, and how many pairs each represents."""
-        return draw_review(self.judgement.posterior, seed=self.settings.seed)
+        n, share, seed = self.settings.decide, self.settings.certify, self.settings.seed
+        if share:
+            return draw_sample(self._ranked, len(self), n, share, seed)
+        return draw_review(self.judgement.posterior, n, seed)
+
+    @cached_property
+    def certificate(self) -> Certificate | None:
+        """Tests of the kept pairs; None unless asked for and the whole review is decided."""
+        if not self.settings.certify or self.decisions is None:
+            return None
+        rows, _ = self.drawn()
+        words = self.decisions.of_review(rows)
+        if not all(words):
+            return None
+        return certify(self._ranked, rows, words != FITS, self.settings.certify)
+
+    @property
+    def promise(self) -> str:
+        """Sentence with the certificate, or on the decisions that it needs; "" if none is asked."""
+        if self.certificate is not None:
+            return certificate_sentence(self.certificate, len(self.certified()), self.decisions.by)
+        share = self.settings.certify
+        return goal_sentence(self._ranked, self.drawn()[0], share) if share else ""
+
+    @cached_property
+    def _ranked(self) -> Int[np.ndarray, " kept"]:
+        """The kept pairs before any decisions, the least suspicious one first."""
+        return rank_kept(self.judgement.order, self.judgement.kind)
 
     def reviewed(self) -> ReviewedRate | None:
         """Return the rate by eye; None if no pair of the review is decided."""
-        return self.decisions and reviewed_rate(self.decisions, self.drawn()[1])
+        return self.decisions and reviewed_rate(self.decisions, *self.drawn())
 
 
 class _Settings(TypedDict, total=False):
@@ -284,9 +334,9 @@ def audit_pairs(
       >>> audit.rate.estimate, audit.worst(20), audit.by("source")
     """
     given = {"captions": captions, "image_of": image_of, "texts": texts, "table": table}
-    pairs = _pairs_of(images, given, image, caption, model)
+    pairs = pairs_of(images, given, image, caption, model)
     if keep is not None:
-        _claim(Path(keep), pairs, folds=folds, top=top, seed=seed)
+        claim(Path(keep), pairs, folds=folds, top=top, seed=seed)
 
     def judge(judged: Pairs, name: str = "") -> Judgement:
         where = keep and Path(keep) / name
@@ -302,43 +352,6 @@ def audit_pairs(
     return Audit(pairs, found, Settings(top=top, seed=seed), **known)
 
 
-def _claim(keep: Path, pairs: Pairs, **settings: int) -> None:
-    """Check that `keep` has no stages of another call; store the pairs and settings of this one."""
-    keep.mkdir(parents=True, exist_ok=True)
-    own, file = settings | {"pairs": pairs.digest or pairs.fingerprint}, keep / "arguments.json"
-    stored = json.loads(file.read_bytes()) if file.exists() else own
-    if names := [name for name in own if stored.get(name) != own[name]]:
-        raise ConfigError(
-            f"{keep}: found stages of other {' and '.join(names)}, expected none, or stages of the "
-            "same call"
-        )
-    replace_file(file, json.dumps(own).encode())
-
-
-def _pairs_of(images: Any, given: dict[str, Any], image: str, caption: str, model: Any) -> Pairs:
-    """Return the pairs of the arguments of `audit_pairs`."""
-    if image or caption:
-        _require_none("a table and its columns image and caption", given)
-        return Pairs.from_frame(images, image, caption, model)
-    if isinstance(images, Pairs | str | Path):
-        _require_none("pairs or a directory", given | {"model": model})
-        return images if isinstance(images, Pairs) else open_pairs(images)
-    if given["captions"] is None:
-        raise DataError(
-            "captions: found none, expected vectors or texts; a table requires image=COLUMN and "
-            "caption=COLUMN"
-        )
-    if model is None:
-        return Pairs.from_arrays(images, **given)
-    _require_none("model", {name: given[name] for name in ("image_of", "texts")})
-    columns = {} if given["table"] is None else columns_of(given["table"])
-    table = {f"{_TABLE}{name}": values for name, values in columns.items()}
-    table |= {"images": images, "captions": given["captions"]}
-    pairs = Pairs.from_frame(table, "images", "captions", model)
-    columns = {name.removeprefix(_TABLE): values for name, values in pairs.columns.items()}
-    return replace(pairs, columns=columns)
-
-
 def check_column(pairs: Pairs, column: str) -> None:
     """Check that the pairs have a further column.
 
@@ -348,8 +361,3 @@ def check_column(pairs: Pairs, column: str) -> None:
     if column not in pairs.columns:
         names = ", ".join(pairs.columns) or "none"
         raise DataError(f"by: found {column!r}, expected a further column of the pairs: {names}")
-
-
-def _require_none(images: str, given: dict[str, Any]) -> None:
-    if names := [name for name, value in given.items() if value is not None]:
-        raise DataError(f"{', '.join(names)} cannot be combined with {images}")

@@ -26,11 +26,13 @@ class Sorted(NamedTuple):
       kept: [pairs] whether each pair is kept.
       texts: [pairs] captions; None if nothing is repaired.
       taken: row of the caption that a reviewer took instead, by the row of the wrong pair.
+      certified: rows of the certified pairs.
     """
 
     kept: Bool[np.ndarray, " pairs"]
     texts: list[str] | None
     taken: Mapping[int, int]
+    certified: Int[np.ndarray, " certified"]
 
 
 class _Table(NamedTuple):
@@ -57,12 +59,13 @@ class _Table(NamedTuple):
 
 
 def write_tables(data: ConfigDict | None, pairs: Sorted, directory: Path) -> list[str]:
-    """Write `kept.csv`, `dropped.csv` and `repaired.csv` (or .tsv, .jsonl, .parquet).
+    """Write `kept.csv`, `dropped.csv`, `repaired.csv`, `certified.csv` (or .tsv, .jsonl, .parquet).
 
     A row is kept if one of its captions in the training split is kept, or if it belongs to another
     split; the other judged rows are dropped. `repaired.csv`, written where a reviewer took
     proposals, has the kept rows and those with a caption taken, which stands for the wrong one.
-    Rows that the import rejected are in none of them.
+    `certified.csv`, written with a certificate, has the rows with a certified caption. Rows that
+    the import rejected are in none of them.
 
     Args:
       data: the `data` part of the config; None for arrays.
@@ -95,6 +98,12 @@ def write_tables(data: ConfigDict | None, pairs: Sorted, directory: Path) -> lis
         notes.append(f"repaired{ending}: the kept rows, and {done:,} captions taken from proposals")
         if left := len(pairs.taken) - done:
             notes[-1] += f", without {left:,} that the table does not have as text"
+    if len(pairs.certified):
+        rows = np.unique(train[pairs.certified])
+        table.write(directory / f"certified{ending}", rows, {})
+        notes.append(f"certified{ending}: {len(rows):,} rows of {table.path}, unchanged")
+        if more := np.count_nonzero(np.isin(train, rows)) - len(pairs.certified):
+            notes[-1] += f"; {more:,} of their captions are not certified"
     return notes
 
 

@@ -13,11 +13,13 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from l2rm_jax.audit.audit import Audit, Settings, check_column
+from l2rm_jax.audit.certificate import check_size
 from l2rm_jax.audit.inputs import read_training_pairs
 from l2rm_jax.audit.lines import find_lines
 from l2rm_jax.audit.misaligned import (
     affected_share,
     judge_repaired,
+    read_repair,
     search_pairs,
     within_findings,
 )
@@ -126,18 +128,19 @@ def audit_run(
 
 
 def exit_status(audit: Audit) -> int:
-    """Return 0, `TOO_MANY` above `max_share`, or `CANNOT_TELL` if the rate is unknown.
+    """Return 0, `TOO_MANY` above `max_share`, or `CANNOT_TELL` without a rate or certificate.
 
-    The rate is of the pairs as stored, whatever a repair would put back.
+    The rate is of the pairs as stored, whatever a repair would put back. A certificate is missing
+    if the whole review is decided and no set has passed.
     """
-    most = audit.settings.max_share
-    if most >= _NO_LIMIT:
-        return 0
-    if affected_share(audit.misaligned) > most:
+    most, found = audit.settings.max_share, audit.judgement
+    limited, without_rate = most < _NO_LIMIT, bool(found.unreliable_reason)
+    if limited and affected_share(audit.misaligned) > most:
         return TOO_MANY
-    if audit.judgement.unreliable_reason:
-        return CANNOT_TELL
-    return TOO_MANY if audit.judgement.rate.low > most else 0
+    if limited and not without_rate and found.rate.low > most:
+        return TOO_MANY
+    without_certificate = audit.certificate is not None and not audit.certificate.pairs
+    return CANNOT_TELL if (limited and without_rate) or without_certificate else 0
 
 
 def _audit(
@@ -213,7 +216,13 @@ def _judge(
 def _repair(
     config: ConfigDict, pairs: Pairs, train: TrainPairs | None, work: Work, place: Place
 ) -> tuple[Misaligned, Judgement | None]:
-    """Search for misaligned rows; if rows were put back, judge the repaired pairs."""
+    """Search for misaligned rows; if rows were put back, judge the repaired pairs.
+
+    With a given judgement, the results of its audit are read, if it has any.
+    """
+    given = config.judgement.path
+    if given and (found := read_repair(given, pairs.image_of)):
+        return found
     path = "" if are_shards(config.data.path) else config.data.path
     drawn = None if train is None else train.drawn  # by a run, from all pairs
     rows = np.arange(len(pairs)) if drawn is None else drawn.rows
@@ -239,6 +248,7 @@ def _read(
     if not problems.messages:
         problems.attempt(check_detector_of_audit, config)
         problems.attempt(_check_place, config, place, workdir=workdir)
+        problems.attempt(check_size, settings.decide, settings.certify)
     valid = with_valid_fields(config)  # wrong fields must not add errors about the data
     if workdir is None and config.data.path and are_shards(config.data.path):
         problems.attempt(_check_shards, config)

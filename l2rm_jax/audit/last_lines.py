@@ -14,6 +14,8 @@ from l2rm_jax.data.pairs import SUSPICIOUS
 from l2rm_jax.executors import Share
 from l2rm_jax.judging.rates_by import rate_lines
 
+_TABLES = {"kept": "clean table", "repaired": "repaired table", "certified": "certified table"}
+
 
 def describe_audit(audit: Audit, out: str | Path, flags: Sequence[str] | None = None) -> str:
     """Return the verdict, the most suspicious captions, and the paths and uses of the results.
@@ -37,7 +39,7 @@ def describe_audit(audit: Audit, out: str | Path, flags: Sequence[str] | None = 
     lines += describe_suspects(audit, out)
     lines += [f"the report:       {out}/report.md", f"look and decide:  {out}/{GALLERY}"]
     if not judgement.unreliable_reason:
-        for name, title in (("kept", "clean table"), ("repaired", "repaired table")):
+        for name, title in _TABLES.items():
             tables = [file for file in sorted(out.glob(f"{name}.*")) if file.suffix != ".npy"]
             lines += [f"{f'{title}:':<18}{table}" for table in tables]
     if (out / REALIGNED).is_file():

@@ -16,7 +16,7 @@ from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.vectors import as_rows
 from l2rm_jax.errors import DataError, expand_home
 from l2rm_jax.joins import Finding, Misaligned, find_misaligned
-from l2rm_jax.judging import Judgement
+from l2rm_jax.judging import Judgement, read_judgement
 from l2rm_jax.pages.examples import Example
 
 FINDINGS, IMAGES, REPAIRED = "findings.json", "realigned.npy", "realigned_judgement.npz"
@@ -185,10 +185,36 @@ def read_findings(directory: Path, stored: Int[np.ndarray, " pairs"]) -> Misalig
     return Misaligned(findings, image_of, stored, suspicious, content["reason"])
 
 
+def read_repair(
+    path: str | Path, stored: Int[np.ndarray, " pairs"]
+) -> tuple[Misaligned, Judgement | None] | None:
+    """Read the findings of an audit and the judgement of the repaired pairs, if there is one.
+
+    Args:
+      path: directory of the audit, or a file in it.
+      stored: row of the image of each of its pairs.
+
+    Returns:
+      Both; None for an audit without a search.
+
+    Raises:
+      DataError: a file is damaged.
+    """
+    directory = _directory_of(path)
+    found, file = read_findings(directory, stored), directory / REPAIRED
+    if found is None:
+        return None
+    return found, read_judgement(file) if file.is_file() else None
+
+
+def _directory_of(path: str | Path) -> Path:
+    path = Path(expand_home(path))
+    return path if path.is_dir() else path.parent
+
+
 def read_sentences(path: str | Path) -> list[str]:
     """Return the sentences on misaligned rows of an audit, given its directory or a file of it."""
-    path = Path(expand_home(path))
-    file = (path if path.is_dir() else path.parent) / FINDINGS
+    file = _directory_of(path) / FINDINGS
     if not file.is_file():
         return []
     return [finding["sentence"] for finding in json.loads(file.read_bytes())["findings"]]

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from l2rm_jax.audit.audit import Audit, Settings
-from l2rm_jax.audit.misaligned import REPAIRED, read_findings
-from l2rm_jax.audit.table import columns_of_user, read_table
+from l2rm_jax.audit.misaligned import read_repair
+from l2rm_jax.audit.table import columns_of_user, decisions_of, read_table
 from l2rm_jax.data.layouts import picture_files
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.errors import DataError, expand_home
@@ -19,7 +19,7 @@ def open_audit(directory: str | Path) -> Audit:
     """Read an audit that `l2rm audit` or `Audit.write` has written.
 
     Its pairs have the captions, names, columns and picture files of the audited pairs, but no
-    vectors: `images` has no dimensions. Decisions of a review are part of its judgement.
+    vectors: `images` has no dimensions.
 
     Raises:
       DataError: it is no directory of an audit, or a file is damaged.
@@ -28,7 +28,7 @@ def open_audit(directory: str | Path) -> Audit:
     directory = Path(expand_home(directory))
     if not (directory / JUDGEMENT_FILE).is_file():
         raise DataError(f"{directory}: found no {JUDGEMENT_FILE}, expected a finished audit")
-    judgement = read_judgement(directory / JUDGEMENT_FILE)
+    judgement = read_judgement(directory / JUDGEMENT_FILE, is_decided=False)
     try:
         report: dict[str, Any] = json.loads((directory / "report.json").read_bytes())
         inputs, settings = report["inputs"], Settings(**report["settings"])
@@ -54,7 +54,6 @@ def open_audit(directory: str | Path) -> Audit:
         name=inputs["name"],
         digest=inputs["digest"],
     )
-    misaligned = read_findings(directory, judgement.image_of)
-    file = directory / REPAIRED
-    repaired = read_judgement(file) if file.is_file() else None
-    return Audit(pairs, judgement, settings, misaligned=misaligned, repaired=repaired)
+    misaligned, repaired = read_repair(directory, judgement.image_of) or (None, None)
+    known = {"misaligned": misaligned, "repaired": repaired}
+    return Audit(pairs, judgement, settings, decisions_of(table), **known)

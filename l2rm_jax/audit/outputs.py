@@ -53,6 +53,7 @@ def write_files(audit: Audit, directory: Path) -> None:
     write_judgement(directory / JUDGEMENT_FILE, decided, before)
     kept = np.zeros(len(audit), bool)
     kept[audit.kept()] = True
+    certified = audit.certified()
     replace_array(directory / "kept.npy", audit.kept())
     replace_array(directory / "scores.npy", decided.matched)
     notes = [
@@ -65,6 +66,9 @@ def write_files(audit: Audit, directory: Path) -> None:
         *_write_misaligned(audit, directory),
         *_write_cleaned(audit, kept, directory),
     ]
+    if len(certified):
+        replace_array(directory / "certified.npy", certified)
+        notes.append(f"certified.npy: rows of the {len(certified):,} certified pairs")
     if decisions is not None:
         replace_array(directory / "known.npy", np.sort(decisions.rows(FITS)))
         notes.append("known.npy: rows of the pairs that fit by eye, for mismatch.paired_file")
@@ -110,7 +114,8 @@ def _write_cleaned(audit: Audit, kept: np.ndarray, directory: Path) -> list[str]
             "no kept table: the pairs were mismatched deliberately, so the table has other pairs"
         ]
     taken = {} if decisions is None else decisions.taken
-    return write_tables(config and config.data, Sorted(kept, audit.pairs.texts, taken), directory)
+    sorted_pairs = Sorted(kept, audit.pairs.texts, taken, audit.certified())
+    return write_tables(config and config.data, sorted_pairs, directory)
 
 
 def _write_page(
@@ -135,6 +140,7 @@ def _write_page(
         pictures=pictures,
         review=rows,
         review_weight=weight,
+        goal="" if audit.certificate else audit.promise,
         shown=audit.settings.gallery,
         word=audit.lines.word,
         lines=audit.lines.numbers,

@@ -155,14 +155,15 @@ def warnings(audit: Audit, reviewed: ReviewedRate | None) -> list[str]:
     lines = list(words.warnings.values()) if words else []
     if audit.judgement.unreliable_reason:
         return lines
+    by = audit.decisions.by if audit.decisions else "eye"
     if reviewed and reviewed.low > rate.high:
         lines.append(
-            f"By eye, {_interval(reviewed)} of the pairs are wrong, more than match no better "
+            f"By {by}, {_interval(reviewed)} of the pairs are wrong, more than match no better "
             "than random pairs: these embeddings do not show some of the mismatches."
         )
     if reviewed and reviewed.high < rate.low:
         lines.append(
-            f"By eye, {_interval(reviewed)} of the pairs are wrong, fewer than match no better "
+            f"By {by}, {_interval(reviewed)} of the pairs are wrong, fewer than match no better "
             "than random pairs: these embeddings do not show why some of the pairs fit."
         )
     return lines
@@ -224,8 +225,8 @@ def by_eye(decisions: Decisions, reviewed: ReviewedRate | None) -> str:
     if reviewed:
         pairs = "1 pair" if reviewed.pairs == 1 else f"{reviewed.pairs:,} pairs"
         lines.append(
-            f"By the blind review of {pairs}, {_interval(reviewed)} of all pairs are wrong, "
-            "including near mismatches."
+            f"By the blind review of {pairs} (by {decisions.by}), {_interval(reviewed)} of all "
+            "pairs are wrong, including near mismatches."
         )
     return " ".join(lines)
 
@@ -290,6 +291,7 @@ def values(audit: Audit, reviewed: ReviewedRate | None) -> dict[str, Any]:
             "truth": None if audit.truth is None else _truth_values(audit),
             "decided": None if decisions is None else len(decisions.row),
             "reviewed_rate": reviewed and reviewed._asdict(),
+            "certificate": audit.certificate and audit.certificate._asdict(),
         }
     )
 

@@ -22,33 +22,52 @@ from l2rm_jax.importing.csv_rows import find_dialect
 
 SIZE = 100  # pairs of a review
 FITS, WRONG, UNSURE = DECISIONS = ("fits", "wrong", "unsure")
-LIST, REVIEW = DOORS = ("list", "review")  # view in which a pair was decided
+LIST, REVIEW = "list", "review"  # view of the page in which a pair was decided
 HEADER = ("row", "decision", "caption", "door", "weight")
+_REQUIRED = HEADER[:2]
 PAIRS = "pairs"  # a further column: fingerprint of the pairs
 _EDGES = (0.05, 0.5, 0.95)  # of the strata
 _Z = norm.ppf(0.95)  # of a 90% interval
+_DOOR = re.compile(r"\w[\w .-]{0,39}", re.ASCII)
 
 
 class Decisions(NamedTuple):
-    """Decisions of a person, in the order of the file.
+    """Decisions of a person or another judge, in the order of the file.
 
     Attributes:
       row: the pairs.
       decision: one of `DECISIONS` for each.
       caption: row of the caption that was chosen instead; -1 for none.
-      is_review: whether the pair was decided in the review, blind to the results of the audit.
-      weight: how many pairs each pair of the review represents; 0 for the other pairs.
+      door: `LIST`, `REVIEW`, or the name of another judge of the review.
+      weight: how many pairs each pair of the review represents, as the file says; NaN if it does
+        not.
     """
 
     row: Int[np.ndarray, " n"]
     decision: np.ndarray
     caption: Int[np.ndarray, " n"]
-    is_review: Bool[np.ndarray, " n"]
+    door: np.ndarray
     weight: Float[np.ndarray, " n"]
 
     def rows(self, decision: str) -> Int[np.ndarray, " m"]:
         """Return the pairs with this decision."""
         return self.row[self.decision == decision]
+
+    @property
+    def is_review(self) -> Bool[np.ndarray, " n"]:
+        """Whether each pair was decided in the review, blind to the results of the audit."""
+        return self.door != LIST
+
+    def of_review(self, rows: Int[np.ndarray, " m"]) -> np.ndarray:
+        """Return the decisions of the review on these pairs; "" for undecided ones."""
+        decided = dict(zip(self.row[self.is_review], self.decision[self.is_review], strict=True))
+        return np.array([decided.get(row, "") for row in rows], object)
+
+    @property
+    def by(self) -> str:
+        """Who decided the review: `eye` for a person on the page, or names of other judges."""
+        names = sorted({*self.door[self.is_review].tolist()})
+        return " and ".join("eye" if name == REVIEW else name for name in names)
 
     @property
     def taken(self) -> dict[int, int]:
@@ -59,8 +78,7 @@ class Decisions(NamedTuple):
     @property
     def entries(self) -> list[tuple[int, str, int, str]]:
         """The decisions one by one: row, decision, caption and door."""
-        doors = np.where(self.is_review, REVIEW, LIST)
-        columns = self.row, self.decision, self.caption, doors
+        columns = self.row, self.decision, self.caption, self.door
         return [*zip(*(column.tolist() for column in columns), strict=True)]
 
 
@@ -128,7 +146,8 @@ def read_decisions(path: str | Path, pairs: int, fingerprint: str = "") -> Decis
     """Read the decisions that the page of an audit saves, also after another program saved them.
 
     It is a table with the columns of `HEADER`, in any order and with any separator. Other columns
-    are left out. Whole numbers may be written as `412.0`, and numbers with a decimal comma.
+    are left out, and all but `row` and `decision` may be missing or empty: the decisions are then
+    of the review. Whole numbers may be written as `412.0`, and numbers with a decimal comma.
 
     Args:
       path: the file.
@@ -145,7 +164,7 @@ def read_decisions(path: str | Path, pairs: int, fingerprint: str = "") -> Decis
         raise ConfigError(f"config.audit.review: {path}: no such file")
     dialect = find_dialect(path, "csv", [*HEADER, PAIRS])
     names = [name.strip().lower() for name in dialect.names]
-    if not set(HEADER) <= set(names):
+    if not set(_REQUIRED) <= set(names):
         found = ",".join(dialect.names) or "an empty file"
         raise DataError(f"{path}:1: found {found}, expected the columns {','.join(HEADER)}")
     problems, decided, lines_of, number = [], [], {}, 1
@@ -154,8 +173,8 @@ def read_decisions(path: str | Path, pairs: int, fingerprint: str = "") -> Decis
         if line == 1:
             continue
         cells = dict(zip_longest(names, map(str.strip, fields), fillvalue=""))
-        row, decision, caption, door, weight = (cells[name] for name in HEADER)
-        entry = _whole(row), decision, _whole(caption), door, _decimal(weight)
+        row, decision, caption, door, weight = (cells.get(name, "") for name in HEADER)
+        entry = _whole(row), decision, _whole(caption), door or REVIEW, _decimal(weight)
         wrong = _problem(entry, pairs)
         if not wrong and (first := lines_of.setdefault(entry[0], line)) != line:
             wrong = f"found row {entry[0]} again, expected each row once; first in line {first}"
@@ -174,8 +193,8 @@ def read_decisions(path: str | Path, pairs: int, fingerprint: str = "") -> Decis
         np.array(columns[0], np.int64),
         np.array(columns[1], object),
         np.array([cell or -1 for cell in columns[2]], np.int64),
-        np.array([cell == REVIEW for cell in columns[3]], bool),
-        np.array([cell or 0 for cell in columns[4]], float),
+        np.array(columns[3], object),
+        np.array([cell or np.nan for cell in columns[4]], float),
     )
 
 
@@ -192,19 +211,20 @@ def _decimal(cell: str) -> str:
 def check_sample(
     decisions: Decisions, drawn: Int[np.ndarray, " n"], weight: Float[np.ndarray, " n"]
 ) -> None:
-    """Check that the decisions of the review are on pairs that were drawn, with their weights.
+    """Check that the decisions of the review are on drawn pairs, with their weights if given.
 
     Raises:
       DataError: lists the other pairs; the decisions belong to another audit.
     """
     weights = dict(zip(drawn.tolist(), weight.tolist(), strict=True))
     wrong = [
-        f"config.audit.review: row {row} with weight {own:g} is not in this audit's review, "
+        f"config.audit.review: row {row}{'' if np.isnan(own) else f' with weight {own:g}'} is not "
+        "in this audit's review, "
         "expected decisions from the page of an audit of the same data, settings and seed"
         for row, own in zip(
             decisions.row[decisions.is_review], decisions.weight[decisions.is_review], strict=True
         )
-        if not np.isclose(weights.get(int(row), 0), own)
+        if int(row) not in weights or not (np.isnan(own) or np.isclose(weights[int(row)], own))
     ]
     if wrong:
         raise DataError(*wrong)
@@ -219,11 +239,15 @@ def _problem(cells: Sequence[str], pairs: int) -> str | None:
             return f"{name}: found {cell!r}, expected {last}"
     if decision not in DECISIONS:
         return f"decision: found {decision!r}, expected one of {', '.join(DECISIONS)}"
-    if door not in DOORS:
-        return f"door: found {door!r}, expected one of {', '.join(DOORS)}"
-    if door == REVIEW and not _is_weight(weight):
-        return f"weight: found {weight!r}, expected a number from 1, as door is {REVIEW}"
-    return None if door == REVIEW or not weight else f"weight: found {weight!r}, expected none"
+    if not _DOOR.fullmatch(door):
+        return (
+            f"door: found {door!r}, expected {LIST}, {REVIEW}, or the name of another judge in at "
+            "most 40 letters, digits, spaces, dots and hyphens"
+        )
+    if not weight or (door != LIST and _is_weight(weight)):
+        return None
+    expected = "none" if door == LIST else f"a number from 1, or none, as door is {door}"
+    return f"weight: found {weight!r}, expected {expected}"
 
 
 def _is_weight(cell: str) -> bool:
@@ -234,7 +258,7 @@ def _is_weight(cell: str) -> bool:
 
 
 def reviewed_rate(
-    decisions: Decisions, drawn_weight: Float[np.ndarray, " n"]
+    decisions: Decisions, drawn: Int[np.ndarray, " n"], weight: Float[np.ndarray, " n"]
 ) -> ReviewedRate | None:
     """Estimate the share of mismatched pairs from the review; None if no pair of it is decided.
 
@@ -248,23 +272,25 @@ def reviewed_rate(
 
     Args:
       decisions: the decisions.
-      drawn_weight: weights of all pairs of the review, as `draw_review` returned them.
+      drawn: all pairs of the review.
+      weight: how many pairs each represents.
     """
-    used = decisions.is_review & (decisions.decision != UNSURE)
+    words = decisions.of_review(drawn)
+    used = (words == FITS) | (words == WRONG)
     if not used.any():
         return None
-    weight, wrong = decisions.weight[used], decisions.decision[used] == WRONG
-    strata = np.unique(weight)
-    size = np.array([drawn_weight[np.isclose(drawn_weight, each)].sum() for each in strata])
+    own, wrong = weight[used], words[used] == WRONG
+    strata = np.unique(own)
+    size = np.array([weight[weight == each].sum() for each in strata])
     share = size / size.sum()
-    count = np.array([np.count_nonzero(weight == each) for each in strata])
-    found = np.array([np.count_nonzero(wrong[weight == each]) for each in strata])
+    count = np.array([np.count_nonzero(own == each) for each in strata])
+    found = np.array([np.count_nonzero(wrong[own == each]) for each in strata])
     estimate = float(share @ (found / count))
     smoothed = (found + 0.5) / (count + 1)
     variance = share**2 @ (smoothed * (1 - smoothed) / (count + 1))
     expected = float(share @ smoothed)
     low, high = _wilson(estimate, expected * (1 - expected) / variance)
-    return ReviewedRate(estimate, low, high, len(weight))
+    return ReviewedRate(estimate, low, high, len(own))
 
 
 def _wilson(share: float, count: float) -> tuple[float, float]:

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from l2rm_jax.audit.audit import Audit
+from l2rm_jax.audit.review import Decisions
 from l2rm_jax.data.columns import column_values
 from l2rm_jax.data.files import named_if_full
 from l2rm_jax.data.pairs import Pairs
@@ -27,7 +28,7 @@ _BLOCK = 4096  # rows converted to text at once
 _OWN = (
     "row|id|image|image_of|caption|fold|group|similarity|information|posterior(_set|_caption)?|fdr|"
     r"kind|none_fits|(proposal|probability)_\d+|mismatched_on_purpose|loss|loss_posterior|called|"
-    "dropped|decision|decision_caption"
+    "dropped|decision(_caption|_door)?"
 )
 _PREFIX = "table_"  # of a column of the user whose name is one of these, or starts with the prefix
 _RENAMED = re.compile(f"({_PREFIX})*({_OWN})")
@@ -87,9 +88,11 @@ def pair_columns(audit: Audit) -> dict[str, Column]:
             "dropped": Column(audit.of_run.dropped, audit.of_run.dropped != ""),
         }
     if decisions is not None:
-        decided, taken = np.full(pairs, "", object), np.full(pairs, -1)
-        decided[decisions.row], taken[decisions.row] = decisions.decision, decisions.caption
+        decided, door, taken = *np.full((2, pairs), "", object), np.full(pairs, -1)
+        decided[decisions.row], door[decisions.row] = decisions.decision, decisions.door
+        taken[decisions.row] = decisions.caption
         columns["decision"] = Column(decided, decided != "")
+        columns["decision_door"] = Column(door, door != "")
         columns["decision_caption"] = Column(taken, taken >= 0)
     return {_renamed(name): values for name, values in user_columns(data).items()} | columns
 
@@ -211,6 +214,17 @@ def read_table(directory: Path, pairs: int) -> dict[str, np.ndarray]:
     if len(found := table.get("row", ())) != pairs:
         raise DataError(f"{files[0]}: found {len(found):,} rows, expected {pairs:,}")
     return table
+
+
+def decisions_of(table: Mapping[str, np.ndarray]) -> Decisions | None:
+    """Return the decisions in the columns of `read_table`; None without these columns."""
+    if "decision" not in table:
+        return None
+    rows = np.flatnonzero([cell is not None for cell in table["decision"]])
+    taken = [cell if cell == cell else None for cell in table["decision_caption"][rows].tolist()]
+    caption = np.array([-1 if cell is None else int(cell) for cell in taken], np.int64)
+    doors, unknown = table["decision_door"][rows], np.full(len(rows), np.nan)
+    return Decisions(rows, table["decision"][rows], caption, doors, unknown)
 
 
 def _read_csv(path: Path) -> dict[str, np.ndarray]:

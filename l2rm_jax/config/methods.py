@@ -164,4 +164,15 @@ METHODS = {
         "",
         "column of the imported table; the report has the mismatch rate of each of its values",
     ),
+    "audit.decide": Field(
+        100,
+        "number of pairs in the blind review",
+        at_least(1),
+    ),
+    "audit.certify": Field(
+        0.0,
+        "With a review, certify a set of kept pairs of which at most this share is wrong, with 90% "
+        "confidence; exit with status 4 if no set passes. 0.0: no certificate.",
+        between(0, 0.5),
+    ),
 }

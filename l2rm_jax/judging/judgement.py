@@ -30,6 +30,7 @@ KINDS = (
     *("matched", "near_duplicate", "swapped_caption", "swapped_set"),
     *("uninformative", "shifted", "placeholder", "suspicious"),
 )
+KEPT = MATCHED, NEAR_DUPLICATE
 
 
 class Provenance(NamedTuple):
@@ -149,7 +150,7 @@ class Judgement:
             changed[name] = values
         kind, together = self.kind.copy(), self.posterior_set.copy()
         kind[fits], together[fits] = MATCHED, 0
-        new = wrong[np.isin(kind[wrong], (MATCHED, NEAR_DUPLICATE))]
+        new = wrong[np.isin(kind[wrong], KEPT)]
         is_alone = np.bincount(self.image_of)[self.image_of[new]] == 1
         kind[new] = np.where(is_alone, SUSPECT, SWAPPED_CAPTION)
         return dataclasses.replace(self, kind=kind, posterior_set=together, **changed)

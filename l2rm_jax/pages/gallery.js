@@ -9,7 +9,7 @@ let decisions, list;
 // The decision of a pair that counts in this door: the review asks again about pairs decided in the list.
 function decisionOf(row) {
   const entry = decisions.of(row);
-  return entry && (door === "list" || entry.door === "review") ? entry : null;
+  return entry && (door === "list" || entry.door !== "list") ? entry : null;
 }
 
 const isBlind = (row) => door === "review" && !decisionOf(row);
@@ -109,7 +109,7 @@ function showPair(row) {
 }
 
 function showProgress() {
-  const reviewed = about.review.filter((row) => decisions.of(row)?.door === "review").length;
+  const reviewed = about.review.filter((row) => isLocked(row)).length;
   document.body.dataset.blind = door === "review" && reviewed < about.review.length;
   find("review-door").textContent = `Review ${count(about.review.length)}, blind`;
   find("progress").textContent = door === "review"
@@ -128,7 +128,7 @@ function noteOfDoor(isDone) {
   }
   if (door === "review") {
     return isDone ? "All pairs of the review are decided."
-      : "Begin here: the results of the audit are hidden until you have decided.";
+      : `Begin here: the results of the audit are hidden until you have decided. ${about.goal}`;
   }
   return data.row
     ? `${count(data.order.length)} of ${count(about.pairs)} pairs, the most suspicious first.`
@@ -144,8 +144,9 @@ function showRate(isDone) {
   const found = rate === null ? "All pairs of the review are unsure, so they give no rate."
     : `${count(rate.wrong)} of ${count(rate.pairs)} reviewed pairs are wrong: by eye, about ` +
       `${share(rate.estimate)}% of all pairs (90% CI: ${share(rate.low)}-${share(rate.high)}%).`;
-  const next = about.command ? "Next: download the decisions (d) to where you run commands, and run"
-    : "Next: download the decisions (d).";
+  const begin = about.goal ? "Next, for the certificate" : "Next";
+  const next = about.command ? `${begin}: download the decisions (d) to where you run commands, and run`
+    : `${begin}: download the decisions (d).`;
   find("by-eye").replaceChildren(make("p", {}, make("strong", { textContent: found })), make("p", { textContent: next }));
   if (about.command) find("by-eye").append(make("code", { textContent: about.command }));
 }
@@ -162,7 +163,10 @@ function changed(row) {
 
 // Decisions.
 
-const isLocked = (row) => decisions.of(row)?.door === "review";
+function isLocked(row) {
+  const entry = decisions.of(row);
+  return entry !== null && entry.door !== "list";
+}
 
 function decide(decision, caption = null) {
   const row = list.row;
@@ -171,7 +175,7 @@ function decide(decision, caption = null) {
     say("Decided in the blind review, so it cannot be changed. Undo (z) takes back decisions, the latest first.");
     return;
   }
-  const entry = { row, decision, caption, door: isLocked(row) ? "review" : door };
+  const entry = { row, decision, caption, door: isLocked(row) ? decisions.of(row).door : door };
   decisions.add(entry);
   say(`Decided, ${nameOf(row)}: ${describeDecision(entry)}`);
   moveOn();
@@ -204,7 +208,7 @@ function undo() {
     find("search").value = "";
     chooseFilter("all");
   }
-  openDoor(entry.door, entry.row);
+  openDoor(entry.door === "list" ? "list" : "review", entry.row);
   say(`Undone, ${nameOf(entry.row)}: ${describeDecision(entry)}`);
 }
 
@@ -306,7 +310,7 @@ async function start() {
   addFilters();
   addKeys();
   document.body.dataset.pictures = data.files ? "files" : "none";
-  const isOpen = about.review.some((row) => decisions.of(row)?.door !== "review");
+  const isOpen = !about.review.every(isLocked);
   openDoor(isOpen ? "review" : "list"); // the review comes first, as the help says
   document.addEventListener("keydown", onKey);
   window.addEventListener("storage", (event) => {

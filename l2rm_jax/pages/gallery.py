@@ -58,6 +58,7 @@ class Gallery(NamedTuple):
         only features.
       review: pairs of the blind review, in display order.
       review_weight: 1 / probability that each of these was drawn, for `decisions.csv`.
+      goal: sentence on the decisions that are required, shown in the review until all are made.
       examples: rows that were misaligned, shown below the verdict.
       shown: number of the most suspicious pairs whose picture is embedded in the file. Pictures of
         the review are always embedded; others are loaded from their files when a pair is selected.
@@ -84,6 +85,7 @@ class Gallery(NamedTuple):
     decided: Sequence[tuple[int, str, int, str]] = ()
     command: str = ""
     examples: Sequence[Example] = ()
+    goal: str = ""
 
 
 def write_gallery(path: str | Path, gallery: Gallery) -> None:
@@ -237,6 +239,7 @@ def _write_about(file: BinaryIO, gallery: Gallery, pairs: int) -> None:
             [int(row), what, int(taken), view] for row, what, taken, view in gallery.decided
         ],
         "command": gallery.command,
+        "goal": gallery.goal,
         "top": gallery.judgement.proposal.shape[1],
         "information": [low, high],
         "review": np.asarray(gallery.review).tolist(),

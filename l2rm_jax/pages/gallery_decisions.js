@@ -2,7 +2,7 @@
 // have the rows of the data; the log here has the places of the page.
 
 const Z = 1.6448536269514722; // of a 90% interval
-const STORED = /^(\d+),(fits|wrong|unsure),(\d*),(list|review)$/; // row, decision, caption, door
+const STORED = /^(\d+),(fits|wrong|unsure),(\d*),(\w[\w .-]*)$/; // row, decision, caption, door
 
 class Decisions {
   // `decided` are earlier decisions, as rows of the data: [row, decision, caption or -1, door].
@@ -71,7 +71,7 @@ class Decisions {
       strata.set(weight, stratum);
       stratum.size += weight;
       const entry = this.of(row);
-      if (entry?.door !== "review" || entry.decision === "unsure") continue;
+      if (!entry || entry.door === "list" || entry.decision === "unsure") continue;
       stratum.decided++;
       stratum.wrong += entry.decision === "wrong";
     }
@@ -135,7 +135,7 @@ class Decisions {
     const entries = [...this.byRow.values()].sort((a, b) => a.row - b.row);
     const lines = entries.map(({ row, decision, caption, door }) =>
       [rowOf(row), decision, caption === null ? null : rowOf(caption), door,
-        door === "review" ? this.weights.get(row) : null, this.fingerprint].join());
+        door === "list" ? null : this.weights.get(row), this.fingerprint].join());
     return ["row,decision,caption,door,weight,pairs", ...lines, ""].join("\n");
   }
 

@@ -92,9 +92,10 @@ def test_a_row_of_several_captions_stays_with_one_that_is_kept(tmp_path):
     assert " 1 " in note
 
 
-def write_kept_table(data, kept, directory, texts=None, taken=None):
+def write_kept_table(data, kept, directory, texts=None, taken=None, certified=()):
     """Write all tables; return the sentences on them as one."""
-    return "; ".join(write_tables(data, Sorted(kept, texts, taken or {}), directory))
+    pairs = Sorted(kept, texts, taken or {}, np.array(certified, int))
+    return "; ".join(write_tables(data, pairs, directory))
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
@@ -107,7 +108,20 @@ def test_kept_and_dropped_rows_are_all_judged_rows(tmp_path, kind):
     both = [read(kind, tmp_path / f"{name}.{kind}") for name in ("kept", "dropped")]
     assert both[1] == [ROWS[row - 1][2] for row in np.sort(train_rows[~kept])]
     assert sorted([*both[0], *both[1]]) == sorted(row[2] for row in ROWS if row[2] != 99)
-    assert not list(tmp_path.glob("repaired.*"))  # nobody took a proposal
+    # Nobody took a proposal, and nothing is certified.
+    assert not [*tmp_path.glob("repaired.*"), *tmp_path.glob("certified.*")]
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
+def test_certified_rows_are_a_table_without_rows_that_were_not_judged(tmp_path, kind):
+    source = tmp_path / f"pairs.{kind}"
+    written(kind, source)
+    data, train_rows = imported(tmp_path, source)
+    kept = np.ones(len(train_rows), bool)
+    note = write_kept_table(data, kept, tmp_path, certified=[3, 1])
+    expected = [ROWS[row - 1][2] for row in np.sort(train_rows[[1, 3]])]
+    assert read(kind, tmp_path / f"certified.{kind}") == expected
+    assert note.endswith(f"certified.{kind}: 2 rows of {source}, unchanged")
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])

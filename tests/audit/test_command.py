@@ -181,6 +181,7 @@ def test_exit_statuses(data):
     assert status("audit --data=data --out=d --config.audit.max_share=0.9") == 4
     assert status("audit --data=data") == 1
     assert status("audit --data=nowhere --out=e") == 1
+    assert status("audit --data=data --out=f --config.audit.certify=0.05") == 1  # decide is 100
 
 
 @pytest.mark.slow

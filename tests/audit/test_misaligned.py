@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from l2rm_jax import audit_pairs, open_audit, open_pairs
+from l2rm_jax import audit_pairs, main, open_audit, open_pairs
+from l2rm_jax.audit import command
 from l2rm_jax.audit.command import TOO_MANY, exit_status
 from l2rm_jax.audit.misaligned import search_pairs
 from l2rm_jax.audit.realigned_table import REALIGNED
@@ -48,9 +49,9 @@ def late(tmp_path_factory):
 @pytest.fixture(scope="module")
 def audited(late):
     folder, _ = late
-    command = [sys.executable, "-m", "l2rm_jax", "audit", f"--data={folder / 'data'}"]
-    command += [f"--out={folder / 'audit'}", "--config.audit.max_share=0.05"]
-    return subprocess.run(command, capture_output=True, text=True), folder / "audit"
+    words = [sys.executable, "-m", "l2rm_jax", "audit", f"--data={folder / 'data'}"]
+    words += [f"--out={folder / 'audit'}", "--config.audit.max_share=0.05"]
+    return subprocess.run(words, capture_output=True, text=True), folder / "audit"
 
 
 @pytest.mark.slow
@@ -88,10 +89,20 @@ def test_a_finished_audit_knows_its_findings(audited):
 
 
 @pytest.mark.slow
+def test_an_audit_by_a_given_judgement_takes_its_findings(late, audited, tmp_path, monkeypatch):
+    for name in ("search_pairs", "judge_pairs"):
+        monkeypatch.setattr(command, name, lambda *_, **__: pytest.fail("done again"))
+    given, out = f"--config.judgement.path={audited[1]}", tmp_path / "again"
+    main.main(["audit", f"--data={late[0] / 'data'}", f"--out={out}", given])
+    for name in ("findings.json", "realigned.npy", "realigned_judgement.npz", REALIGNED):
+        assert (out / name).read_bytes() == (audited[1] / name).read_bytes(), name
+
+
+@pytest.mark.slow
 def test_check_repeats_the_findings(late, audited):
-    command = [sys.executable, "-m", "l2rm_jax", "check", f"--data={late[0] / 'data'}"]
-    command += [f"--config.judgement.path={audited[1]}"]
-    run = subprocess.run(command, capture_output=True, text=True)
+    words = [sys.executable, "-m", "l2rm_jax", "check", f"--data={late[0] / 'data'}"]
+    words += [f"--config.judgement.path={audited[1]}"]
+    run = subprocess.run(words, capture_output=True, text=True)
     assert "misaligned rows: Lines 202-351" in run.stdout, run.stderr
 
 

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from l2rm_jax import audit, main
-from l2rm_jax.audit.review import HEADER, draw_review
+from l2rm_jax import audit, main, open_audit
+from l2rm_jax.audit.review import HEADER
 from l2rm_jax.cli.parse import parse
 from l2rm_jax.data.loading import load_data
 from l2rm_jax.data.split_files import split_file
@@ -49,8 +49,8 @@ def place(tmp_path, monkeypatch) -> Path:
 
 def decide(directory: Path) -> None:
     """Save the decisions of a person who agrees with an audit."""
-    posterior = np.array(pq.read_table(directory / "pairs.parquet")["posterior"])
-    rows, weight = draw_review(posterior)
+    found = open_audit(directory)
+    posterior, (rows, weight) = found.judgement.posterior, found.drawn()
     words = np.where(posterior[rows] > 0.5, "wrong", "fits")
     lines = [
         f"{row},{word},,review,{own}" for row, word, own in zip(rows, words, weight, strict=True)
@@ -81,9 +81,10 @@ def test_the_commands_of_the_page(place):
             assert (out.name, error.code) == ("ci", 3)
         assert (out / "report.md").exists()
         audited.append(out.name)
-        if out.name == "audit":
+        if out.name in ("audit", "asked"):
             decide(out)
-    assert sorted(audited) == ["audit", "by_source", "ci", "reviewed"]
+    assert sorted(audited) == ["asked", "audit", "by_source", "certified", "ci", "reviewed"]
+    assert len(np.load("certified/certified.npy")) > IMAGES
     assert np.load("reviewed/scores.npy").shape == (IMAGES * EACH,)
 
 

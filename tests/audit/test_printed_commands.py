@@ -87,11 +87,12 @@ def test_each_printed_command_runs_on_the_data_that_printed_it(vectors, capsys, 
 
 @pytest.fixture
 def audited(tmp_path, monkeypatch, capsys):
-    """An audit of plain vectors, `out`; nothing may be judged after it."""
+    """An audit of plain vectors, `out`; nothing may be judged or searched after it."""
     monkeypatch.chdir(tmp_path)
     write_vectors(tmp_path / "data", train=60)
     main.main(["audit", "--data=data", "--out=out"])
     capsys.readouterr()
+    monkeypatch.setattr(command, "search_pairs", lambda *_: pytest.fail("searched again"))
     monkeypatch.setattr(command, "judge_pairs", lambda *_, **__: pytest.fail("judged again"))
 
 

@@ -94,7 +94,8 @@ def test_the_page_starts_with_the_verdict_and_shows_texts_as_they_are():
 
 def test_decisions_and_truth_stand_in_the_page_and_in_the_numbers():
     decisions = Decisions(
-        np.array([1, 2]), np.array(["wrong", "fits"], object), *np.zeros((3, 2), int)
+        *(np.array([1, 2]), np.array(["wrong", "fits"], object), np.array([-1, -1])),
+        *(np.array(["list", "review"]), np.array([np.nan, 4.0])),
     )
     truth = np.arange(PAIRS) < 8
     audit = make_audit(train=mismatched_pairs(truth), decisions=decisions)

@@ -5,6 +5,8 @@ import pytest
 
 from l2rm_jax.audit.review import (
     HEADER,
+    LIST,
+    REVIEW,
     Decisions,
     check_sample,
     draw_review,
@@ -25,7 +27,7 @@ def mixed_posterior(pairs=5000):
 
 def decided(rows, weight, wrong) -> Decisions:
     words = np.where(wrong[rows], "wrong", "fits").astype(object)
-    return Decisions(rows, words, np.full(len(rows), -1), np.ones(len(rows), bool), weight)
+    return Decisions(rows, words, np.full(len(rows), -1), np.full(len(rows), REVIEW), weight)
 
 
 def test_the_sample_has_each_pair_once_with_the_weight_of_its_stratum():
@@ -60,7 +62,7 @@ def test_the_interval_holds_the_rate_that_it_should(part):
     errors, held = [], 0
     for seed in range(150):
         rows, weight = draw_review(posterior, 100, seed)
-        found = reviewed_rate(decided(rows[:part], weight[:part], wrong), weight)
+        found = reviewed_rate(decided(rows[:part], weight[:part], wrong), rows, weight)
         errors.append(found.estimate - wrong.mean())
         held += found.low <= wrong.mean() <= found.high
         assert found.pairs == part
@@ -71,12 +73,12 @@ def test_the_interval_holds_the_rate_that_it_should(part):
 def test_nothing_wrong_nothing_decided_and_pairs_that_do_not_count():
     posterior, wrong = mixed_posterior()
     rows, weight = draw_review(posterior, 100)
-    found = reviewed_rate(decided(rows, weight, np.zeros_like(wrong)), weight)
+    found = reviewed_rate(decided(rows, weight, np.zeros_like(wrong)), rows, weight)
     assert found.estimate == found.low == 0 and 0 < found.high < 0.1
     decisions = decided(rows, weight, wrong)
-    by_list = decisions._replace(is_review=np.zeros(100, bool))
+    by_list = decisions._replace(door=np.full(100, LIST))
     unsure = decisions._replace(decision=np.full(100, "unsure", object))
-    assert reviewed_rate(by_list, weight) is reviewed_rate(unsure, weight) is None
+    assert reviewed_rate(by_list, rows, weight) is reviewed_rate(unsure, rows, weight) is None
 
 
 def write(path, *lines):
@@ -92,13 +94,28 @@ def test_decisions_are_read(tmp_path):
         "fits",
         "unsure",
     ]
-    assert found.caption.tolist() == [3, -1, -1] and found.weight.tolist() == [0, 12.5, 0]
-    assert found.is_review.tolist() == [False, True, False]
+    assert found.caption.tolist() == [3, -1, -1]
+    np.testing.assert_array_equal(found.weight, [np.nan, 12.5, np.nan])
+    assert found.is_review.tolist() == [False, True, False] and found.by == "eye"
     assert found.rows("wrong").tolist() == [7]
     assert len(read_decisions(write(path), 8).row) == 0
     check_sample(found, np.array([5, 2]), np.array([3.0, 12.5]))
     with pytest.raises(DataError, match=r"row 2 .*12\.5"):
         check_sample(found, np.array([5, 2]), np.array([12.5, 3.0]))
+
+
+def test_row_and_decision_are_enough_and_the_door_names_the_judge(tmp_path):
+    path = tmp_path / "d.csv"
+    path.write_text("row,decision\n7,wrong\n2,fits\n")
+    found = read_decisions(path, 8)
+    assert found.door.tolist() == [REVIEW, REVIEW] and found.by == "eye"
+    assert found.of_review(np.array([2, 3, 7])).tolist() == ["fits", "", "wrong"]
+    check_sample(found, np.array([2, 7]), np.array([4.0, 4.0]))
+    with pytest.raises(DataError, match="row 7 is not in"):
+        check_sample(found, np.array([2, 5]), np.array([4.0, 4.0]))
+    path.write_text("decision;row;door\nwrong;7;model 2.1\nfits;2;review\nfits;3;list\n")
+    found = read_decisions(path, 8)
+    assert found.is_review.tolist() == [True, True, False] and found.by == "model 2.1 and eye"
 
 
 ENTRIES = [(7, "wrong", 3, "list", None), (2, "fits", None, "review", 12.5)]
@@ -141,7 +158,7 @@ def test_decisions_that_other_programs_have_saved_are_the_same(tmp_path, save):
     assert found.row.tolist() == [7, 2, 0, 5] and found.caption.tolist() == [3, -1, -1, -1]
     assert found.decision.tolist() == [entry[1] for entry in ENTRIES]
     assert found.is_review.tolist() == [False, True, False, True]
-    assert found.weight.tolist() == [0, 12.5, 0, 1]
+    np.testing.assert_array_equal(found.weight, [np.nan, 12.5, np.nan, 1])
 
 
 def test_numbers_that_are_not_whole_are_refused(tmp_path):
@@ -164,14 +181,14 @@ def test_decisions_on_other_pairs_are_refused(tmp_path):
 
 def test_each_wrong_line_is_named(tmp_path):
     lines = [
-        *("8,fits,,list,", "1,wrong,8,list,", "2,good,,list,", "3,fits,,both,", "4,fits,,review,"),
-        *("5,fits,,review,nan", "6,fits,,list,2", "7,fits", "1,fits,,list,", "1,wrong,,list,"),
+        *("8,fits,,list,", "1,wrong,8,list,", "2,good,,list,", "3,fits,,a<b,", "4,fits,,review,x"),
+        *("5,fits,,review,nan", "6,fits,,list,2", "7", "1,fits,,list,", "1,wrong,,list,"),
     ]
     path = write(tmp_path / "d.csv", *lines)
     with pytest.raises(DataError) as error:
         read_decisions(path, 8)
     starts = ["2: row: ", "3: caption: ", "4: decision: ", "5: door: ", "6: weight: "]
-    starts += ["7: weight: ", "8: weight: ", "9: ", "11: "]
+    starts += ["7: weight: ", "8: weight: ", "9: decision: ", "11: "]
     for message, start in zip(error.value.args, starts, strict=True):
         assert message.startswith(f"{path}:{start}")
     path.write_text("pair,decision\n")

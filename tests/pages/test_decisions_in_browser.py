@@ -213,8 +213,8 @@ def test_the_review_ends_with_its_rate_and_the_next_command(tab, folder, few, sh
     tab.keyboard.type(words[-1])
     named = {"y": "fits", "n": "wrong", "u": "unsure"}
     decided = np.array([named[word] for word in words], object)
-    ones = np.ones(40, bool)
-    rate = reviewed_rate(Decisions(rows, decided, np.full(40, -1), ones, weight), weight)
+    door = np.full(40, "review")
+    rate = reviewed_rate(Decisions(rows, decided, np.full(40, -1), door, weight), rows, weight)
     found = tab.evaluate("decisions.rate()")
     for name in ("estimate", "low", "high", "pairs"):
         assert found[name] == pytest.approx(getattr(rate, name), abs=1e-12), name
@@ -225,9 +225,13 @@ def test_the_review_ends_with_its_rate_and_the_next_command(tab, folder, few, sh
 
 def test_a_page_holds_the_decisions_after_which_it_was_written(tab, folder, few):
     first, second, listed = *few.review[:2].tolist(), int(few.judgement.order[0])
-    decided = [(first, "fits", -1, "review"), (listed, "wrong", 5, "list")]
-    write_gallery(folder / "decided.html", few._replace(decided=decided, key="decided"))
+    decided = [(first, "fits", -1, "model 2.1"), (listed, "wrong", 5, "list")]
+    changes = {"decided": decided, "key": "decided", "goal": "Requires <b>90</b> decisions."}
+    write_gallery(folder / "decided.html", few._replace(**changes))
     open_page(tab, folder / "decided.html", door="")
+    assert "Requires <b>90</b> decisions." in text(tab, "#door-note")
+    assert text(tab, "#progress").startswith("1 of ")
+    assert {line["door"] for line in decisions(tab)} == {"model 2.1", "list"}
     assert selected(tab) == second  # the first that is not decided
     assert {int(line["row"]): (line["decision"], line["caption"]) for line in decisions(tab)} == {
         first: ("fits", ""), listed: ("wrong", "5"),
