@@ -30,8 +30,8 @@ from l2rm_jax.devices.parallel import in_float32
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.executors import LOCAL, Executor
 from l2rm_jax.joins import Misaligned
-from l2rm_jax.judging import Judgement, judge_pairs
-from l2rm_jax.judging.judgement import MATCHED, NEAR_DUPLICATE
+from l2rm_jax.judging import Judgement, KeptJudge, judge_pairs
+from l2rm_jax.judging.judgement import KEPT
 from l2rm_jax.judging.rate import Rate
 from l2rm_jax.judging.rates_by import GroupRate, rates_by
 from l2rm_jax.judging.verdict import verdict
@@ -150,7 +150,7 @@ class Audit:
 
     def kept(self) -> Int64[np.ndarray, " kept"]:
         """Return the rows to keep, for `pairs.take`: not suspicious, or near duplicates."""
-        return np.flatnonzero(np.isin(self.decided.kind, (MATCHED, NEAR_DUPLICATE)))
+        return np.flatnonzero(np.isin(self.decided.kind, KEPT))
 
     def to_frame(self) -> "pandas.DataFrame":
         """Return a DataFrame with one row per pair, in the order of the input.
@@ -210,6 +210,7 @@ class _Settings(TypedDict, total=False):
     folds: int
     top: int
     seed: int
+    judge: KeptJudge | None
     keep: Path | None
     executor: Executor
 
@@ -245,6 +246,7 @@ def audit_pairs(
     folds: int = 5,
     top: int = 5,
     seed: int = 0,
+    judge: KeptJudge | None = None,
     keep: Path | None = None,
     executor: Executor = LOCAL,
 ) -> Audit:
@@ -270,6 +272,7 @@ def audit_pairs(
       folds: number of folds, at least 3.
       top: captions to propose for each suspicious pair, 0 or more.
       seed: seed of the folds and of all samples, 0 or more.
+      judge: judge of an audit of trusted pairs (`open_judge`); None: models are fitted to these.
       keep: directory for finished stages, from which the same call resumes after a stop; other
         pairs or settings in the same directory are an error.
       executor: computes the parts, in this process or in others (`l2rm_jax.executors`).
@@ -286,11 +289,12 @@ def audit_pairs(
     given = {"captions": captions, "image_of": image_of, "texts": texts, "table": table}
     pairs = _pairs_of(images, given, image, caption, model)
     if keep is not None:
-        _claim(Path(keep), pairs, folds=folds, top=top, seed=seed)
+        of_judge = {} if judge is None else {"judge": judge.about.data}
+        _claim(Path(keep), pairs, folds=folds, top=top, seed=seed, **of_judge)
 
     def judge(judged: Pairs, name: str = "") -> Judgement:
         where = keep and Path(keep) / name
-        settings = {"folds": folds, "top": top, "seed": seed}
+        settings = {"folds": folds, "top": top, "seed": seed, "judge": judge}
         return judge_pairs(judged, keep=where, executor=executor, **settings)
 
     found = judge(pairs)
@@ -302,7 +306,7 @@ def audit_pairs(
     return Audit(pairs, found, Settings(top=top, seed=seed), **known)
 
 
-def _claim(keep: Path, pairs: Pairs, **settings: int) -> None:
+def _claim(keep: Path, pairs: Pairs, **settings: int | str) -> None:
     """Check that `keep` has no stages of another call; store the pairs and settings of this one."""
     keep.mkdir(parents=True, exist_ok=True)
     own, file = settings | {"pairs": pairs.digest or pairs.fingerprint}, keep / "arguments.json"

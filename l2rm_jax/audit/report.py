@@ -28,6 +28,7 @@ _MEANINGS = {
     "suspicious": "the only caption of its image fits no better than a random caption",
     "uninformative": "the caption does not describe any particular image",
     "shifted": "in a run of rows whose captions belong to the images of other rows",
+    "unlike": "fits worse than 95% of the reference's matched pairs, but is probably matched",
     "placeholder": "its picture is stored with many unrelated captions",
 }
 _MECHANISMS = {
@@ -152,7 +153,7 @@ def _title(title: str, rows: Sequence) -> str:
 def warnings(audit: Audit, reviewed: ReviewedRate | None) -> list[str]:
     """Return reasons to distrust the rate."""
     words, rate = audit.words, audit.judgement.rate
-    lines = list(words.warnings.values()) if words else []
+    lines = [*(words.warnings.values() if words else ()), *audit.judgement.notes]
     if audit.judgement.unreliable_reason:
         return lines
     if reviewed and reviewed.low > rate.high:
@@ -201,7 +202,7 @@ def page(audit: Audit, reviewed: ReviewedRate | None, notes: Sequence[str]) -> s
         "## Undetected mismatches\n\nMost simulated swaps are random. A caption of a similar "
         "image, a half-right caption and a text that does not describe the picture may pass as "
         "matched. Only the review by eye counts them."
-        + ("" if found.unreliable_reason else f" {_ASSUMED}"),
+        + ("" if found.unreliable_reason or made.judge else f" {_ASSUMED}"),
         "## Files\n\n" + "\n".join(f"* {_escaped(note)}" for note in notes),
         f"## Method\n\nDetector: {made.by}, {made.folds} folds, seed {made.seed}. "
         f"Settings: {seen}. Inputs: `{pairs.digest}`. Versions: l2rm_jax {__version__}, "

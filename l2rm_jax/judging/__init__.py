@@ -36,24 +36,29 @@ from l2rm_jax.judging.judgement import (
     read_judgement,
     write_judgement,
 )
+from l2rm_jax.judging.kept_judge import JUDGE_FILE, KeptJudge, open_judge, write_judge
 from l2rm_jax.judging.log_odds import Model, product_similarity
 from l2rm_jax.judging.rematch import rematch
 
 __all__ = [
     "DETECTORS",
     "JUDGEMENT_FILE",
+    "JUDGE_FILE",
     "Detector",
     "FoldTask",
     "Judgement",
+    "KeptJudge",
     "Model",
     "Scorer",
     "check_same_pairs",
     "is_of_pairs",
     "judge_pairs",
     "make_detector",
+    "open_judge",
     "product_similarity",
     "read_judgement",
     "register_detector",
     "rematch",
+    "write_judge",
     "write_judgement",
 ]

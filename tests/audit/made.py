@@ -90,6 +90,8 @@ def make_judgement(**changes) -> Judgement:
         is_rankable=True,
         made=Provenance("linear", "linear (CCA, nested)", 5, 0, "0" * 16, "0.1.0"),
         upper_bound=0.35,
+        p=np.full(PAIRS, np.nan),
+        likeness=np.full(PAIRS, np.nan),
     )
     return dataclasses.replace(judgement, **changes)
 

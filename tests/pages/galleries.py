@@ -77,6 +77,8 @@ def make_judgement(pairs: int, per_image: int, seed: int = 0) -> Judgement:
         auroc=0.95,
         is_rankable=True,
         made=Provenance("linear", "linear", 5, 0, "0" * 16, "0.1.0"),
+        p=np.full(pairs, np.nan),
+        likeness=np.full(pairs, np.nan),
     )
 
 

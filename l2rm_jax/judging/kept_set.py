@@ -1,0 +1,131 @@
+"""Judge a set of new pairs by a kept judge: scores pair by pair, then the numbers of the set."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from l2rm_jax.data.pairs import SUSPICIOUS, Pairs
+from l2rm_jax.judging.classify import kinds
+from l2rm_jax.judging.conformal import p_values, q_values
+from l2rm_jax.judging.content_keys import Keys, content_keys
+from l2rm_jax.judging.drift import FEWEST, LEAST, UNLIKE, Drift, find_drift
+from l2rm_jax.judging.judgement import (
+    MATCHED,
+    UNLIKE_MATCHED,
+    Judgement,
+    Provenance,
+    empty_fields,
+)
+from l2rm_jax.judging.kept_judge import (
+    Judged,
+    KeptJudge,
+    check_dimensions,
+    join_samples,
+    sample_of,
+)
+from l2rm_jax.judging.known_mixture import fit_mixture
+from l2rm_jax.judging.posterior import FALSE_ALARMS
+from l2rm_jax.version import __version__
+
+LEAST_P = 0.05  # of a pair that fits like a matched one
+
+
+def score_pairs(judge: KeptJudge, pairs: Pairs, keys: Keys | None = None) -> Judged:
+    """Score pairs with one vector per image and caption; each score depends on its pair alone.
+
+    Args:
+      judge: the judge.
+      pairs: the pairs.
+      keys: their content hashes, if they are known.
+
+    Raises:
+      DataError: the vectors have other sizes than those of the judge.
+    """
+    check_dimensions(judge, pairs)
+    keys = content_keys(pairs) if keys is None else keys
+    image_of = pairs.image_of
+    key = keys.image[image_of]
+    fold, rows = judge.fold_of(key), np.arange(len(image_of))
+    found = judge.scores((pairs.images, pairs.captions), image_of, rows, key, fold)
+    p = p_values(found[0], judge.reference.information, judge.weights())
+    return Judged(p, *found, fold, image_of, key, keys.of_pairs(image_of), sample_of(pairs, keys))
+
+
+def finish(judge: KeptJudge, parts: Sequence[Judged]) -> Judgement:
+    """Judge a set of scored pairs: rate, posterior, false discovery rates and drift.
+
+    Args:
+      judge: the judge that scored them.
+      parts: the scores, in the order of the data; images are numbered on from part to part.
+    """
+    counts = [int(part.image_of.max(initial=-1)) + 1 for part in parts]
+    starts = np.cumsum([0, *counts[:-1]])
+    image_of = np.concatenate([x.image_of + at for x, at in zip(parts, starts, strict=True)])
+    p, information, similarity, contrast, fold, _, key, pair_key, _ = (
+        np.concatenate(column) if name != "sample" else None
+        for name, column in zip(Judged._fields, zip(*parts, strict=True), strict=True)
+    )
+    image = np.unique(key, return_inverse=True)[1]
+    mixture = fit_mixture(information, image, judge.reference, judge.about.seed)
+    sample = join_samples([part.sample for part in parts])
+    drift = None
+    if len(sample.key) >= FEWEST:
+        drift = find_drift(judge.codes(sample), judge.own_codes(), judge.about.temperature)
+    q, reason = q_values(p), _why_not(len(sample.key), drift)
+    posterior, about = mixture.posterior, judge.about
+    least = np.ones(int(image_of.max()) + 1)
+    np.minimum.at(least, image_of, posterior)
+    together = np.where(np.bincount(image_of)[image_of] > 1, least[image_of], 0)
+    kind = kinds(posterior, together > SUSPICIOUS, contrast, image_of)
+    kind[(kind == MATCHED) & (p <= LEAST_P)] = UNLIKE_MATCHED
+    with np.errstate(over="ignore"):
+        data = f"{int(pair_key.sum(dtype=np.uint64)):016x}"
+    return Judgement(
+        image_of=image_of,
+        fold=fold,
+        group=image_of,
+        similarity=similarity,
+        information=information,
+        posterior_set=together,
+        posterior_caption=posterior,
+        posterior=posterior,
+        fdr=q,
+        kind=kind,
+        order=np.lexsort((pair_key, information)),
+        conflicts=np.zeros((0, 2), np.int64),
+        rate=mixture.rate,
+        mechanisms=(),
+        list_length=int(np.count_nonzero(q <= FALSE_ALARMS)),
+        unreliable_reason=reason,
+        auroc=about.auroc,
+        is_rankable=drift is None or drift.is_told,
+        made=Provenance(
+            about.by, about.by, about.folds, about.seed, data, __version__, judge=about.data
+        ),
+        upper_bound=mixture.upper_bound,
+        notes=_notes(drift),
+        **empty_fields(len(p)) | {"p": p},
+    )
+
+
+def _why_not(images: int, drift: Drift | None) -> str:
+    """Return why the rate cannot be told; "" if it can."""
+    if drift is None:
+        return f"found {images} images, expected {FEWEST} or more for a rate and the test of drift"
+    if not drift.is_told:
+        return (
+            "these captions fit the best of their images worse than the reference's do "
+            f"(AUROC {drift.fits:.2f}, expected {LEAST})"
+        )
+    return ""
+
+
+def _notes(drift: Drift | None) -> tuple[str, ...]:
+    if drift is None:
+        return ()
+    return tuple(
+        f"The {name} are unlike the reference's (told apart with {found:.2f}): p-values may be too "
+        "small. Decide 50 pairs by eye."
+        for name, found in (("images", drift.images), ("captions", drift.captions))
+        if found > UNLIKE
+    )
