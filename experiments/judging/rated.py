@@ -32,12 +32,14 @@ from l2rm_jax.data.pretrained import open_pretrained, read_kind
 from l2rm_jax.errors import DataError
 from l2rm_jax.judging import judge_pairs
 from l2rm_jax.judging.kept_judge import Judged, KeptJudge
+from l2rm_jax.linear.rows import unit_rows
 from l2rm_jax.linear.set_features import fit_pooling
 from l2rm_jax.run.frozen_encoder import FrozenCaptions
 
 EACH = 5  # captions of an image
 WRONG = 2.5  # mean rating
 BINS = {"1": (1, 1.1), "1.3-1.7": (1.2, 1.8), "2": (1.9, 2.1), "2.3-2.7": (2.2, 2.8), "3": (2.9, 4)}
+SAME = 1e-3  # of a cosine: the caption itself
 LEVELS = 0.01, 0.05, 0.1, 0.2
 SHARES, DRAWS = (0.0, 0.1, 0.3, 0.5), 8
 
@@ -135,9 +137,15 @@ def agreement(judge: KeptJudge, rated: Rated) -> list[dict[str, object]]:
     """Return the agreement of each score with experts and crowd."""
     expert, crowd = rated.expert, rated.crowd
     found = {"expert": score(judge, rated, *expert[:2]), "crowd": score(judge, rated, *crowd[:2])}
+    names = "information", "similarity", "likeness"
+    scores = {name: [getattr(judged, name) for judged in found.values()] for name in names}
+    own = scores["own captions"] = [like_own(judge, rated, *x[:2]) for x in (expert, crowd)]
+    scores["own captions and likeness"] = [
+        (x - x.mean()) / x.std() + (y - y.mean()) / y.std()
+        for x, y in zip(own, scores["likeness"], strict=True)
+    ]
     rows = []
-    for name in ("information", "similarity"):
-        of_expert, of_crowd = (getattr(judged, name) for judged in found.values())
+    for name, (of_expert, of_crowd) in scores.items():
         people = expert.rating.shape[1]
         rest = np.repeat(of_expert[~expert.own], people)
         tau_c = kendalltau(rest, expert.rating[~expert.own].ravel(), variant="c").statistic
@@ -146,6 +154,17 @@ def agreement(judge: KeptJudge, rated: Rated) -> list[dict[str, object]]:
         values = {"tau_c": tau_c, "tau_b": tau_b, "tau_b_without_own": others}
         rows += [row("agreement", name, column, 100 * value) for column, value in values.items()]
     return rows
+
+
+def like_own(
+    judge: KeptJudge, rated: Rated, image: np.ndarray, caption: np.ndarray
+) -> Float[np.ndarray, " n"]:
+    """Return the highest cosine of a caption with the image's own captions but the caption itself."""
+    assert judge.witnesses is not None
+    unit = unit_rows(rated.captions - judge.witnesses.mean)
+    own = unit[: EACH * len(rated.images)].reshape(-1, EACH, unit.shape[1])[image]
+    cosines = np.einsum("ncd,nd->nc", own, unit[caption])
+    return np.where(cosines > 1 - SAME, -1, cosines).max(axis=1)
 
 
 def row(part: str, kind: object, name: str, value: float) -> dict[str, object]:

@@ -53,7 +53,7 @@ def write_files(audit: Audit, directory: Path) -> None:
     write_judgement(directory / JUDGEMENT_FILE, decided, before)
     judge = audit.judgement.judge
     if judge is not None:
-        write_judge(directory / JUDGE_FILE, judge)
+        write_judge(directory, judge)
     kept = np.zeros(len(audit), bool)
     kept[audit.kept()] = True
     replace_array(directory / "kept.npy", audit.kept())

@@ -16,6 +16,7 @@ from l2rm_jax.judging.kept_judge import About, KeptJudge
 from l2rm_jax.judging.known_mixture import Reference
 from l2rm_jax.judging.linear import encode_rows
 from l2rm_jax.judging.log_odds import TEMPERATURE
+from l2rm_jax.judging.witnesses import find_witnesses
 from l2rm_jax.linear.cca import Cca
 from l2rm_jax.linear.rows import BLOCK, Rows, unit_rows
 
@@ -98,7 +99,8 @@ def keep_judge(
     weight = (1 - posterior[rows]).astype(np.float32)
     number = np.unique(image, return_inverse=True)[1].astype(np.int32)
     return judge._replace(
-        reference=Reference(information, weight, number, *np.concatenate(wrong).T.copy())
+        reference=Reference(information, weight, number, *np.concatenate(wrong).T.copy()),
+        witnesses=find_witnesses(judge.model(0), pairs, keys, posterior),
     )
 
 

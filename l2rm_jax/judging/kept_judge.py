@@ -25,6 +25,12 @@ from l2rm_jax.judging.content_keys import Keys
 from l2rm_jax.judging.drift import Codes
 from l2rm_jax.judging.folds import assign_folds
 from l2rm_jax.judging.known_mixture import Reference
+from l2rm_jax.judging.witnesses import (
+    WITNESSES_FILE,
+    Witnesses,
+    open_witnesses,
+    write_witnesses,
+)
 from l2rm_jax.linear.cca import Cca
 from l2rm_jax.linear.rows import Rows
 
@@ -90,6 +96,7 @@ class Judged(NamedTuple):
       image_of: [pairs] row of the image.
       image_key: [pairs] hash of the image.
       pair_key: [pairs] hash of the pair.
+      likeness: [pairs] of the caption to captions of similar trusted images; NaN without any.
       sample: some images with captions, for the test of drift.
     """
 
@@ -101,6 +108,7 @@ class Judged(NamedTuple):
     image_of: Int[np.ndarray, " pairs"]
     image_key: UInt64[np.ndarray, " pairs"]
     pair_key: UInt64[np.ndarray, " pairs"]
+    likeness: Float32[np.ndarray, " pairs"]
     sample: Sample
 
 
@@ -116,6 +124,7 @@ class KeptJudge(NamedTuple):
       fold: [images] fold of each of them.
       reference: information of pairs of the audit, and of known mismatches.
       about: facts about the audit.
+      witnesses: trusted images with captions; None without their file.
     """
 
     models: Cca
@@ -126,6 +135,7 @@ class KeptJudge(NamedTuple):
     fold: Int[np.ndarray, " images"]
     reference: Reference
     about: About
+    witnesses: Witnesses | None = None
 
     def model(self, fold: int) -> Cca:
         """Return the model of a fold."""
@@ -286,11 +296,14 @@ def join_samples(samples: list[Sample]) -> Sample:
     return Sample(key[:_SAMPLE], images[first[:_SAMPLE]], captions[first[:_SAMPLE]])
 
 
-def write_judge(path: Path, judge: KeptJudge) -> None:
-    """Write a judge to one file, which appears when it is complete."""
+def write_judge(directory: Path, judge: KeptJudge) -> None:
+    """Write a judge to a directory: `judge.npz`, and `witnesses.npz`, which may be removed."""
     arrays = {name: getattr(judge, name) for name in _ARRAYS}
     arrays |= judge.models._asdict() | judge.reference._asdict()
-    replace_arrays(path, arrays | {"about": np.array(json.dumps(judge.about._asdict()))})
+    about = np.array(json.dumps(judge.about._asdict()))
+    replace_arrays(directory / JUDGE_FILE, arrays | {"about": about})
+    if judge.witnesses is not None:
+        write_witnesses(directory / WITNESSES_FILE, judge.witnesses)
 
 
 _ARRAYS = "images", "captions", "image_keys", "keys", "fold"
@@ -310,16 +323,21 @@ def open_judge(path: str | Path) -> KeptJudge:
     path = path / JUDGE_FILE if path.is_dir() else path
     with open_arrays(path, "a kept judge", "expected the judge.npz of an audit") as file:
         about: dict[str, Any] = json.loads(str(file["about"]))
-        if about["format"] > FORMAT:
-            raise DataError(
-                f"{path}: found format {about['format']}, expected at most {FORMAT}: version "
-                f"{about['version']} wrote it, a later one than this"
-            )
-        models = Cca(*(file[name] for name in Cca._fields))
-        reference = Reference(*(file[name] for name in Reference._fields))
-        judge = KeptJudge(models, *(file[name] for name in _ARRAYS), reference, About(**about))
+        is_known = about["format"] <= FORMAT
+        if is_known:
+            models = Cca(*(file[name] for name in Cca._fields))
+            reference = Reference(*(file[name] for name in Reference._fields))
+            arrays = [file[name] for name in _ARRAYS]
+            facts = About(**about)
+    if not is_known:
+        raise DataError(
+            f"{path}: found format {about['format']}, expected at most {FORMAT}: version "
+            f"{about['version']} wrote it, a later one than this"
+        )
+    file = path.with_name(WITNESSES_FILE)
+    judge = KeptJudge(models, *arrays, reference, facts)
     _check(path, judge)
-    return judge
+    return judge._replace(witnesses=open_witnesses(file)) if file.is_file() else judge
 
 
 def _check(path: Path, judge: KeptJudge) -> None:

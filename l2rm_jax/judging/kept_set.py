@@ -25,6 +25,7 @@ from l2rm_jax.judging.kept_judge import (
 )
 from l2rm_jax.judging.known_mixture import fit_mixture
 from l2rm_jax.judging.posterior import FALSE_ALARMS
+from l2rm_jax.judging.witnesses import likeness
 from l2rm_jax.version import __version__
 
 LEAST_P = 0.05  # of a pair that fits like a matched one
@@ -48,7 +49,11 @@ def score_pairs(judge: KeptJudge, pairs: Pairs, keys: Keys | None = None) -> Jud
     fold, rows = judge.fold_of(key), np.arange(len(image_of))
     found = judge.scores((pairs.images, pairs.captions), image_of, rows, key, fold)
     p = p_values(found[0], judge.reference.information, judge.weights())
-    return Judged(p, *found, fold, image_of, key, keys.of_pairs(image_of), sample_of(pairs, keys))
+    like = np.full(len(p), np.nan, np.float32)
+    if judge.witnesses is not None:
+        like = likeness(judge.witnesses, judge.model(0), pairs, keys.image)
+    pair_key, sample = keys.of_pairs(image_of), sample_of(pairs, keys)
+    return Judged(p, *found, fold, image_of, key, pair_key, like, sample)
 
 
 def finish(judge: KeptJudge, parts: Sequence[Judged]) -> Judgement:
@@ -61,7 +66,7 @@ def finish(judge: KeptJudge, parts: Sequence[Judged]) -> Judgement:
     counts = [int(part.image_of.max(initial=-1)) + 1 for part in parts]
     starts = np.cumsum([0, *counts[:-1]])
     image_of = np.concatenate([x.image_of + at for x, at in zip(parts, starts, strict=True)])
-    p, information, similarity, contrast, fold, _, key, pair_key, _ = (
+    p, information, similarity, contrast, fold, _, key, pair_key, like, _ = (
         np.concatenate(column) if name != "sample" else None
         for name, column in zip(Judged._fields, zip(*parts, strict=True), strict=True)
     )
@@ -104,7 +109,7 @@ def finish(judge: KeptJudge, parts: Sequence[Judged]) -> Judgement:
         ),
         upper_bound=mixture.upper_bound,
         notes=_notes(drift),
-        **empty_fields(len(p)) | {"p": p},
+        **empty_fields(len(p)) | {"p": p, "likeness": like},
     )
 
 
