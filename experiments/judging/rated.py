@@ -159,7 +159,7 @@ def agreement(judge: KeptJudge, rated: Rated) -> list[dict[str, object]]:
 def like_own(
     judge: KeptJudge, rated: Rated, image: np.ndarray, caption: np.ndarray
 ) -> Float[np.ndarray, " n"]:
-    """Return the highest cosine of a caption with the image's own captions but the caption itself."""
+    """Return the highest cosine of a caption with the image's own captions, without itself."""
     assert judge.witnesses is not None
     unit = unit_rows(rated.captions - judge.witnesses.mean)
     own = unit[: EACH * len(rated.images)].reshape(-1, EACH, unit.shape[1])[image]

@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 from l2rm_jax.console import progress_bar, stage_lines
 from l2rm_jax.data.files import open_arrays, replace_arrays
 from l2rm_jax.data.pairs import SUSPICIOUS, Pairs
-from l2rm_jax.data.vectors import as_rows
+from l2rm_jax.data.vectors import as_rows, has_vectors
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.executors import LOCAL, Executor
 from l2rm_jax.judging.classify import conflicts, kinds, with_groups
@@ -33,7 +33,7 @@ from l2rm_jax.judging.groups import Groups, Repeated, find_groups
 from l2rm_jax.judging.judgement import PLACEHOLDER, SHIFTED, Judgement, Provenance, empty_fields
 from l2rm_jax.judging.keep_judge import judge_facts, keep_judge
 from l2rm_jax.judging.kept_judge import KeptJudge
-from l2rm_jax.judging.kept_set import finish, score_pairs
+from l2rm_jax.judging.kept_set import check_sides, finish, score_pairs
 from l2rm_jax.judging.linear import FoldModels, fold_models
 from l2rm_jax.judging.placeholders import Placeholder, find_placeholders
 from l2rm_jax.judging.posterior import find_posterior
@@ -117,7 +117,7 @@ def judge_pairs(
       top: captions to propose for each suspicious pair, 0 or more; 0 skips that stage.
       seed: seed of the folds and of all samples, 0 or more. The same arguments give the same
         judgement.
-      judge: a judge that an audit has kept (`open_judge`); it judges in place of the detector, with
+      judge: a judge that an audit has kept (`open_judge`); it judges instead of the detector, with
         its own folds. None: models are fitted to these pairs.
       keep: directory for finished stages, from which a call with the same arguments resumes after
         a stop; None keeps nothing. Use one directory per judgement: arguments are not compared.
@@ -128,7 +128,7 @@ def judge_pairs(
 
     Raises:
       DataError: a fold has images of fewer than two groups, a score is not finite, a file of
-        `keep` is damaged, or the vectors are not those of a kept judge.
+        `keep` is damaged, or the vectors do not fit the kept judge.
       ConfigError: fewer than 3 folds, or a negative number.
     """
     for field, value in {"top": top, "seed": seed}.items():
@@ -156,7 +156,9 @@ def _judge(
 ) -> Judgement:
     """Judge the pairs as `judge_pairs` does, and call `say` at the start of each stage."""
     say(0)
-    fingerprint, pairs = pairs.fingerprint, as_rows(pairs)
+    if judge is not None:
+        check_sides(judge, pairs)
+    is_kept, fingerprint, pairs = has_vectors(pairs), pairs.fingerprint, as_rows(pairs)
     keys = content_keys(pairs, executor)
     placeholders = find_placeholders(keys.image, pairs.captions, pairs.image_of)
     of_all = keys.of_all(pairs.image_of)
@@ -176,6 +178,7 @@ def _judge(
         of = Folds(pairs.image_of, assign_folds(groups.key, folds, seed), groups.of_image)
         task = _Task(pairs, of, keys, groups, seed, rows, images)
         found, models = _by_models(say, task, detector, stages, executor)
+        found = found if is_kept else replace(found, judge=None)
     else:
         say(2)
         of = Folds(pairs.image_of, judge.fold_of(keys.image), groups.of_image)
@@ -257,7 +260,7 @@ def _by_models(
         **numbers,
         **empty_fields(len(pairs)),
     )
-    about = judge_facts(judgement, keys.of_all(of.image_of))
+    about = judge_facts(judgement, keys.of_all(of.image_of), pairs.encoder)
     judge = keep_judge(scorer, models, pairs, of, drawn, keys, found.posterior, about)
     return replace(judgement, judge=judge), models
 

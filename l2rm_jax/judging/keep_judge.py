@@ -27,12 +27,12 @@ _ROUNDING = 1e-6  # of a sum
 _VERY_SIMILAR, _SIMILAR = (0.002, 0.02), (0.02, 0.2)
 
 
-def judge_facts(found: Judgement, data: str) -> About:
-    """Return the facts about an audit that its judge keeps; `data` is the hash of its pairs."""
+def judge_facts(found: Judgement, data: str, encoder: str) -> About:
+    """Return the facts about an audit that its judge keeps."""
     made = found.made
     return About(
-        *(len(np.unique(found.image_of)), len(found), made.folds, made.seed, TEMPERATURE, made.by),
-        *(found.rate.estimate, found.auroc, found.unreliable_reason, data, made.version),
+        *(len(np.unique(found.image_of)), made.folds, made.seed, TEMPERATURE, made.by),
+        *(found.rate.estimate, found.auroc, found.unreliable_reason, data, made.version, encoder),
     )
 
 

@@ -5,10 +5,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from l2rm_jax.data.pairs import SUSPICIOUS, Pairs
+from l2rm_jax.data.vectors import has_vectors
+from l2rm_jax.errors import DataError
 from l2rm_jax.judging.classify import kinds
 from l2rm_jax.judging.conformal import p_values, q_values
 from l2rm_jax.judging.content_keys import Keys, content_keys
-from l2rm_jax.judging.drift import FEWEST, LEAST, UNLIKE, Drift, find_drift
+from l2rm_jax.judging.drift import (
+    FEWEST,
+    LEAST,
+    UNLIKE,
+    Drift,
+    draw_sample,
+    find_drift,
+    join_samples,
+)
 from l2rm_jax.judging.judgement import (
     MATCHED,
     UNLIKE_MATCHED,
@@ -16,19 +26,40 @@ from l2rm_jax.judging.judgement import (
     Provenance,
     empty_fields,
 )
-from l2rm_jax.judging.kept_judge import (
-    Judged,
-    KeptJudge,
-    check_dimensions,
-    join_samples,
-    sample_of,
-)
+from l2rm_jax.judging.kept_judge import Judged, KeptJudge
 from l2rm_jax.judging.known_mixture import fit_mixture
 from l2rm_jax.judging.posterior import FALSE_ALARMS
 from l2rm_jax.judging.witnesses import likeness
 from l2rm_jax.version import __version__
 
 LEAST_P = 0.05  # of a pair that fits like a matched one
+
+
+def check_sides(judge: KeptJudge, pairs: Pairs) -> None:
+    """Check that pairs have vectors of the same kind as the judge's.
+
+    Raises:
+      DataError: a side is not vectors, of another size, or of another encoder.
+    """
+    if not has_vectors(pairs):
+        raise DataError(
+            f"{pairs.name}: found regions or words, expected one vector per image and caption, by "
+            "the encoder of the judge's pairs"
+        )
+    expected = judge.models.image_mean.shape[1], judge.models.caption_mean.shape[1]
+    found = (pairs.images.shape[-1], pairs.captions.shape[-1])
+    for side, size, other in zip(("images", "captions"), expected, found, strict=True):
+        if size != other:
+            raise DataError(
+                f"{pairs.name}: {side}: found vectors with {other} dimensions, expected {size}, as "
+                "the pairs of the judge have"
+            )
+    encoders = pairs.encoder, judge.about.encoder
+    if all(encoders) and encoders[0] != encoders[1]:
+        raise DataError(
+            f"{pairs.name}: found vectors of the encoder {encoders[0]}, expected {encoders[1]}, "
+            "which made the vectors of the judge"
+        )
 
 
 def score_pairs(judge: KeptJudge, pairs: Pairs, keys: Keys | None = None) -> Judged:
@@ -38,11 +69,7 @@ def score_pairs(judge: KeptJudge, pairs: Pairs, keys: Keys | None = None) -> Jud
       judge: the judge.
       pairs: the pairs.
       keys: their content hashes, if they are known.
-
-    Raises:
-      DataError: the vectors have other sizes than those of the judge.
     """
-    check_dimensions(judge, pairs)
     keys = content_keys(pairs) if keys is None else keys
     image_of = pairs.image_of
     key = keys.image[image_of]
@@ -52,8 +79,8 @@ def score_pairs(judge: KeptJudge, pairs: Pairs, keys: Keys | None = None) -> Jud
     like = np.full(len(p), np.nan, np.float32)
     if judge.witnesses is not None:
         like = likeness(judge.witnesses, judge.model(0), pairs, keys.image)
-    pair_key, sample = keys.of_pairs(image_of), sample_of(pairs, keys)
-    return Judged(p, *found, fold, image_of, key, pair_key, like, sample)
+    pair_key, sample = keys.of_pairs(image_of), draw_sample(pairs, keys)
+    return Judged(p, *found, like, fold, image_of, key, pair_key, sample)
 
 
 def finish(judge: KeptJudge, parts: Sequence[Judged]) -> Judgement:
@@ -66,16 +93,17 @@ def finish(judge: KeptJudge, parts: Sequence[Judged]) -> Judgement:
     counts = [int(part.image_of.max(initial=-1)) + 1 for part in parts]
     starts = np.cumsum([0, *counts[:-1]])
     image_of = np.concatenate([x.image_of + at for x, at in zip(parts, starts, strict=True)])
-    p, information, similarity, contrast, fold, _, key, pair_key, like, _ = (
-        np.concatenate(column) if name != "sample" else None
-        for name, column in zip(Judged._fields, zip(*parts, strict=True), strict=True)
+    *columns, samples = zip(*parts, strict=True)
+    p, information, similarity, contrast, like, fold, _, key, pair_key = map(
+        np.concatenate, columns
     )
     image = np.unique(key, return_inverse=True)[1]
     mixture = fit_mixture(information, image, judge.reference, judge.about.seed)
-    sample = join_samples([part.sample for part in parts])
+    sample = join_samples(samples)
     drift = None
     if len(sample.key) >= FEWEST:
-        drift = find_drift(judge.codes(sample), judge.own_codes(), judge.about.temperature)
+        known = judge.images, judge.captions
+        drift = find_drift(sample, judge.fold_models(), known, judge.about.temperature)
     q, reason = q_values(p), _why_not(len(sample.key), drift)
     posterior, about = mixture.posterior, judge.about
     least = np.ones(int(image_of.max()) + 1)

@@ -1,8 +1,8 @@
 """Grade captions by those of similar trusted images, their witnesses.
 
-A caption that says what the captions of similar images say agrees with its own image. It needs no
-text of the image itself, so captions of a model can be graded. To find mismatched pairs, the
-information is better; people agree more with this score.
+If similar images have similar captions, the caption probably describes its image. The image itself
+needs no caption, so captions of a model can be graded. The information finds mismatched pairs
+better; people agree more with this score.
 """
 
 from pathlib import Path

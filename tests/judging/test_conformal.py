@@ -5,8 +5,9 @@ import pytest
 from scipy.stats import kstest
 
 from l2rm_jax.judging.conformal import p_values, per_image, q_values
-from l2rm_jax.judging.drift import find_drift
+from l2rm_jax.judging.drift import Drift, Sample, find_drift
 from l2rm_jax.judging.known_mixture import Reference, fit_mixture
+from l2rm_jax.linear.cca import Cca
 from l2rm_jax.linear.rows import unit_rows
 
 MEANS = 5.0, -1.0, 1.5, 3.0, 4.0  # of matched pairs, then of mismatches, the nearest last
@@ -68,22 +69,28 @@ def test_the_mixture_finds_the_shares_of_drawn_densities(shares):
         assert max(gaps) < 0.15
 
 
-def codes(images: int, rng, sign: int = 1):
+def vectors(images: int, rng, sign: int = 1) -> Sample:
     shared = rng.normal(size=(images, 8))
     said = shared + 0.5 * rng.normal(size=shared.shape)
     said[:, :3] *= sign
-    return unit_rows(shared), unit_rows(said)
+    sides = (x.astype(np.float32) for x in (shared, said))
+    return Sample(np.arange(images, dtype=np.uint64), *sides)
 
 
 def test_drift_is_told_from_best_fits_and_not_from_the_pairs():
-    rng = np.random.default_rng(4)
-    reference = [codes(200, rng), codes(200, rng)]
-    same = [codes(150, rng), codes(150, rng)]
-    found = find_drift(same, reference, 0.1)
+    rng, nothing = np.random.default_rng(4), np.zeros(8, np.float32)
+    model = Cca(nothing, np.eye(8, dtype=np.float32), nothing, np.eye(8, dtype=np.float32), nothing)
+    known = vectors(200, rng), vectors(200, rng)
+    reference = tuple(np.stack([unit_rows(x[side]) for x in known]) for side in (1, 2))
+    same = vectors(150, rng)
+
+    def drift(sample: Sample) -> Drift:
+        return find_drift(sample, [model, model], reference, 0.1)
+
+    found = drift(same)
     assert found.is_told and found.fits > 0.43 and 0.3 < found.images < 0.7
-    swapped = [(images, captions[::-1]) for images, captions in same]
-    assert find_drift(swapped, reference, 0.1).fits == pytest.approx(found.fits)
-    turned = find_drift([codes(150, rng, -1), codes(150, rng, -1)], reference, 0.1)
+    swapped = same._replace(captions=same.captions[::-1])
+    assert drift(swapped).fits == pytest.approx(found.fits)
+    turned = drift(vectors(150, rng, -1))
     assert not turned.is_told and turned.fits < found.fits
-    moved = [(images, unit_rows(captions + 0.5)) for images, captions in same]
-    assert find_drift(moved, reference, 0.1).captions > 0.7
+    assert drift(same._replace(captions=same.captions + 1)).captions > 0.7

@@ -6,6 +6,7 @@ from scipy.special import logsumexp
 
 import l2rm_jax
 from l2rm_jax.data.pairs import Pairs
+from l2rm_jax.data.vectors import has_vectors
 from l2rm_jax.errors import DataError
 from l2rm_jax.judging import judge_pairs, open_judge, write_judge
 from l2rm_jax.judging.conformal import p_values
@@ -163,9 +164,30 @@ def test_other_dimensions_are_refused(judge, data):
         judge_pairs(Pairs(images[:, 1:], captions, image_of), judge=judge)
 
 
+def test_words_and_other_encoders_are_refused(judge, data):
+    images, captions, image_of = data[1][:3]
+    words = [f"caption {row}" for row in range(len(captions))]
+    with pytest.raises(DataError, match="found regions or words, expected one vector per image"):
+        judge.score(images, words, image_of)
+    with pytest.raises(DataError, match="found regions or words"):
+        judge_pairs(Pairs(images, None, image_of, texts=words), judge=judge)
+    other = judge._replace(about=judge.about._replace(encoder="aa and bb"))
+    with pytest.raises(DataError, match="found vectors of the encoder cc and bb, expected aa and"):
+        judge_pairs(Pairs(images, captions, image_of, encoder="cc and bb"), judge=other)
+    other.score(Pairs(images, captions, image_of))  # arrays: drift decides
+
+
+def test_words_keep_no_judge(data):
+    images, captions, image_of = data[0][:3]
+    words = [f"caption {row % 7} of {row}" for row in image_of]
+    assert not has_vectors(Pairs(images, None, image_of, texts=words))
+    assert not has_vectors(Pairs(images, [np.arange(3)] * len(words), image_of))
+    assert has_vectors(Pairs(images, captions, image_of))
+
+
 CHANGES = {
-    "found a reference whose rate is unreliable": {"unreliable_reason": "too few"},
-    "found a reference of 299 images, expected at least 300": {"images": 299},
+    "found a reference with an unreliable rate": {"unreliable_reason": "too few"},
+    "found a reference of 299 images and .* expected at least 300": {"images": 299},
     "found format 2, expected at most 1": {"format": 2},
 }
 
@@ -182,7 +204,9 @@ def test_an_audit_that_cannot_be_a_reference_is_refused(judge, tmp_path, message
 def test_too_few_matched_pairs_are_refused(judge, tmp_path):
     weight = judge.reference.weight / 2
     write_judge(tmp_path, judge._replace(reference=judge.reference._replace(weight=weight)))
-    with pytest.raises(DataError, match=r"found a reference of \d+ matched pairs"):
+    with pytest.raises(
+        DataError, match=r"of 320 images and \d+ matched pairs .by probability., expected"
+    ):
         open_judge(tmp_path)
 
 
