@@ -27,7 +27,7 @@ def kinds(
     contrast: Float[np.ndarray, " pairs"],
     image_of: Int[np.ndarray, " pairs"],
 ) -> Int[np.ndarray, " pairs"]:
-    """Return the kind of each pair by its scores, without regard to groups, texts and shifted rows.
+    """Return the kind of each pair by its scores, without regard to groups and texts.
 
     Whether a caption was swapped alone or with the others of its image is told only where there are
     others.

@@ -21,7 +21,7 @@ from l2rm_jax.linear.cca import Cca
 _SAMPLE = 1000  # most images
 FEWEST = 50  # images for the tests and for a rate
 LEAST = 0.47  # AUROC of the best fits
-UNLIKE = 0.7  # AUROC of the classifier from which on it is reported
+UNLIKE_AUROC = 0.7  # AUROC of the classifier from which on it is reported
 _ERRORS = 1.645
 _RIDGE = 0.1  # of the classifier, relative to the mean variance
 

@@ -30,7 +30,7 @@ from l2rm_jax.judging.detectors import LINEAR, Detector, FoldTask, Scorer, linea
 from l2rm_jax.judging.fold_samples import FoldPairs, fold_pairs
 from l2rm_jax.judging.folds import Folds, assign_folds, check_folds, has_groups
 from l2rm_jax.judging.groups import Groups, Repeated, find_groups
-from l2rm_jax.judging.judgement import PLACEHOLDER, SHIFTED, Judgement, Provenance, empty_fields
+from l2rm_jax.judging.judgement import PLACEHOLDER, Judgement, Provenance, empty_fields
 from l2rm_jax.judging.keep_judge import judge_facts, keep_judge
 from l2rm_jax.judging.kept_judge import KeptJudge
 from l2rm_jax.judging.kept_set import check_sides, finish, score_pairs
@@ -47,7 +47,6 @@ from l2rm_jax.judging.scores import (
     gather,
     score_part,
 )
-from l2rm_jax.judging.shift import Shift, find_shifts
 from l2rm_jax.linear.cca import Cca
 from l2rm_jax.version import __version__
 
@@ -177,13 +176,13 @@ def _judge(
     if judge is None:
         of = Folds(pairs.image_of, assign_folds(groups.key, folds, seed), groups.of_image)
         task = _Task(pairs, of, keys, groups, seed, rows, images)
-        found, models = _by_models(say, task, detector, stages, executor)
+        found = _by_models(say, task, detector, stages, executor)
         found = found if is_kept else replace(found, judge=None)
     else:
         say(2)
         of = Folds(pairs.image_of, judge.fold_of(keys.image), groups.of_image)
         found = finish(judge, [score_pairs(judge, pairs, keys)])
-        models, top = judge.fold_models(), top * has_groups(of)
+        top *= has_groups(of)
     kind = with_groups(found.kind, found.information, groups, of.image_of, pairs.texts)
     if top:
         say(4)
@@ -196,16 +195,13 @@ def _judge(
         ),
     )
     back = _Back(rows, count)
-    fold = back(of.of_pair, -1)
-    shifts = find_shifts(models, every.images, every.captions, every.image_of, fold, executor)
     made = found.made._replace(detector=name, data=of_all, fingerprint=fingerprint)
     found = replace(found, kind=kind, group=of.group_of_pair, made=made)
     return replace(
         _placed(found, back, proposals),
         image_of=every.image_of,
-        kind=_with_shifts(back(kind, PLACEHOLDER), shifts),
+        kind=back(kind, PLACEHOLDER),
         nearest_images=images[groups.near][image_number],
-        shifts=tuple(shifts),
         repeated=tuple(Repeated(int(rows[row]), n) for row, n in groups.repeated),
         placeholders=tuple(placeholders),
     )
@@ -225,8 +221,8 @@ class _Task(NamedTuple):
 
 def _by_models(
     say: Callable[[int], None], task: _Task, detector: Detector, stages: _Stages, executor: Executor
-) -> tuple[Judgement, list[Cca]]:
-    """Fit models to pairs and judge them; return the linear models, too."""
+) -> Judgement:
+    """Fit models to pairs and judge them."""
     pairs, of, keys, groups, seed, *own_rows = task
     check_folds(of)
     drawn = fold_pairs(of, keys, seed)
@@ -262,7 +258,7 @@ def _by_models(
     )
     about = judge_facts(judgement, keys.of_all(of.image_of), pairs.encoder)
     judge = keep_judge(scorer, models, pairs, of, drawn, keys, found.posterior, about)
-    return replace(judgement, judge=judge), models
+    return replace(judgement, judge=judge)
 
 
 def _without(
@@ -351,11 +347,3 @@ def _placed(found: Judgement, back: _Back, proposals: Proposals) -> Judgement:
         order=np.concatenate([rows[found.order], apart]),
         conflicts=rows[found.conflicts],
     )
-
-
-def _with_shifts(kind: Int[np.ndarray, " pairs"], shifts: list[Shift]) -> Int[np.ndarray, " pairs"]:
-    kind = kind.copy()
-    for shift in shifts:
-        run = kind[shift.first : shift.last + 1]
-        run[run != PLACEHOLDER] = SHIFTED
-    return kind

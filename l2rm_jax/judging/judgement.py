@@ -16,7 +16,6 @@ from l2rm_jax.judging.groups import Repeated
 from l2rm_jax.judging.placeholders import Placeholder
 from l2rm_jax.judging.posterior import Mechanism
 from l2rm_jax.judging.rate import Rate
-from l2rm_jax.judging.shift import Shift
 
 if TYPE_CHECKING:
     from l2rm_jax.judging.kept_judge import KeptJudge
@@ -25,16 +24,16 @@ JUDGEMENT_FILE = "judgement.npz"
 
 # Kinds of pairs. `matched` and `near_duplicate` pairs are kept, the others are suspicious:
 # `swapped_caption` alone, `swapped_set` with all captions of its image, `suspicious` as the only
-# caption of its image, `shifted` in a run of rows, and `placeholder` because its picture has many
+# caption of its image, and `placeholder` because its picture has many
 # unrelated captions. `unlike` pairs, of a kept judge, fit worse than 95% of matched pairs,
 # but are probably matched: they are kept.
 MATCHED, NEAR_DUPLICATE, SWAPPED_CAPTION, SWAPPED_SET = range(4)
-UNINFORMATIVE, SHIFTED, PLACEHOLDER, SUSPECT, UNLIKE_MATCHED = range(4, 9)
+UNINFORMATIVE, PLACEHOLDER, SUSPECT, UNLIKE = range(4, 8)
 KINDS = (
     *("matched", "near_duplicate", "swapped_caption", "swapped_set"),
-    *("uninformative", "shifted", "placeholder", "suspicious", "unlike"),
+    *("uninformative", "placeholder", "suspicious", "unlike"),
 )
-KEPT = MATCHED, NEAR_DUPLICATE, UNLIKE_MATCHED
+KEPT = MATCHED, NEAR_DUPLICATE, UNLIKE
 
 
 class Provenance(NamedTuple):
@@ -88,7 +87,6 @@ class Judgement:
       rate: share of pairs that match no better than random pairs.
       mechanisms: detection quality for each kind of mismatch.
       list_length: length of the longest list of the most suspicious pairs with 10% false alarms.
-      shifts: runs of rows whose captions fit the images of other rows.
       repeated: captions stored with many images.
       placeholders: pictures stored with many unrelated captions; their pairs are not judged.
       unreliable_reason: why the rate and the posteriors are unreliable; "" if they are reliable.
@@ -122,7 +120,6 @@ class Judgement:
     rate: Rate
     mechanisms: tuple[Mechanism, ...]
     list_length: int
-    shifts: tuple[Shift, ...]
     repeated: tuple[Repeated, ...]
     placeholders: tuple[Placeholder, ...]
     unreliable_reason: str
@@ -172,21 +169,20 @@ class Judgement:
 
 
 def empty_fields(pairs: int) -> dict[str, Any]:
-    """Return the fields of a judgement before a search for proposals, groups and shifted rows."""
+    """Return the fields of a judgement before a search for proposals and groups."""
     nothing = np.full(pairs, np.nan)
     return {
         "proposal": np.zeros((pairs, 0), np.int64),
         "probability": np.zeros((pairs, 0)),
         "none_fits": nothing,
         "nearest_images": np.zeros((0, 3), np.int64),
-        **dict.fromkeys(("shifts", "repeated", "placeholders"), ()),
+        **dict.fromkeys(("repeated", "placeholders"), ()),
         **dict.fromkeys(("p", "likeness"), nothing),
     }
 
 
 _LISTS = {
     "mechanisms": Mechanism,
-    "shifts": Shift,
     "repeated": Repeated,
     "placeholders": Placeholder,
 }

@@ -13,7 +13,7 @@ from l2rm_jax.judging.content_keys import Keys, content_keys
 from l2rm_jax.judging.drift import (
     FEWEST,
     LEAST,
-    UNLIKE,
+    UNLIKE_AUROC,
     Drift,
     draw_sample,
     find_drift,
@@ -21,7 +21,7 @@ from l2rm_jax.judging.drift import (
 )
 from l2rm_jax.judging.judgement import (
     MATCHED,
-    UNLIKE_MATCHED,
+    UNLIKE,
     Judgement,
     Provenance,
     empty_fields,
@@ -110,7 +110,7 @@ def finish(judge: KeptJudge, parts: Sequence[Judged]) -> Judgement:
     np.minimum.at(least, image_of, posterior)
     together = np.where(np.bincount(image_of)[image_of] > 1, least[image_of], 0)
     kind = kinds(posterior, together > SUSPICIOUS, contrast, image_of)
-    kind[(kind == MATCHED) & (p <= LEAST_P)] = UNLIKE_MATCHED
+    kind[(kind == MATCHED) & (p <= LEAST_P)] = UNLIKE
     with np.errstate(over="ignore"):
         data = f"{int(pair_key.sum(dtype=np.uint64)):016x}"
     return Judgement(
@@ -160,5 +160,5 @@ def _notes(drift: Drift | None) -> tuple[str, ...]:
         f"The {name} are unlike the reference's (told apart with {found:.2f}): p-values may be too "
         "small. Decide 50 pairs by eye."
         for name, found in (("images", drift.images), ("captions", drift.captions))
-        if found > UNLIKE
+        if found > UNLIKE_AUROC
     )

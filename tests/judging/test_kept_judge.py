@@ -12,7 +12,7 @@ from l2rm_jax.judging import judge_pairs, open_judge, write_judge
 from l2rm_jax.judging.conformal import p_values
 from l2rm_jax.judging.content_keys import vector_keys
 from l2rm_jax.judging.detectors import cosine
-from l2rm_jax.judging.judgement import UNLIKE_MATCHED
+from l2rm_jax.judging.judgement import UNLIKE
 from tests.judging.synthetic import make_pairs
 
 IMAGES, CAPTIONS = 320, 2
@@ -127,7 +127,7 @@ def test_a_new_set_is_judged(judge, data):
     assert found.p[truth].mean() < 0.1 and (found.p[~truth] <= 0.05).mean() < 0.1
     assert found.proposal.shape == (len(truth), 2) and found.judge is None
     assert found.made.judge == judge.about.data
-    assert (found.posterior[found.kind == UNLIKE_MATCHED] <= 0.5).all()
+    assert (found.posterior[found.kind == UNLIKE] <= 0.5).all()
     np.testing.assert_array_equal(found.order, judge.finish([judge.score(*arrays)]).order)
     text = str(found)
     assert "captions of similar images included" in text and "false alarm" in text

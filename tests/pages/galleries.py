@@ -69,7 +69,6 @@ def make_judgement(pairs: int, per_image: int, seed: int = 0) -> Judgement:
         rate=Rate(float(posterior.mean()), 0.1, 0.3),
         mechanisms=(),
         list_length=int(suspicious.sum()),
-        shifts=(),
         repeated=(),
         placeholders=(),
         unreliable_reason="",
