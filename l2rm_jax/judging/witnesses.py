@@ -21,7 +21,7 @@ from l2rm_jax.linear.rows import unit_rows
 
 WITNESSES_FILE = "witnesses.npz"
 _IMAGES, _EACH = 5000, 5  # most images, and captions of each
-_NEAREST = 50  # images that are asked
+_NEAREST = 50  # images that are asked; there must be more
 _TEMPERATURE = 0.05  # of their weights
 _BLOCK = 128  # pairs; each block is filled up, so that a score depends on its pair alone
 
@@ -44,8 +44,10 @@ class Witnesses(NamedTuple):
 
 def find_witnesses(
     model: Cca, pairs: Pairs, keys: Keys, posterior: Float[np.ndarray, " pairs"]
-) -> Witnesses:
+) -> Witnesses | None:
     """Return the witnesses among judged pairs: images with the smallest hashes and their captions.
+
+    None if hardly any image is trusted.
 
     Args:
       model: of the first fold.
@@ -57,6 +59,8 @@ def find_witnesses(
     key = keys.image[pairs.image_of[trusted]]
     trusted = trusted[np.lexsort((keys.caption[trusted], key))]
     key, first, count = np.unique(np.sort(key), return_index=True, return_counts=True)
+    if len(key) <= _NEAREST:
+        return None
     rows = first[:_IMAGES, None] + np.arange(_EACH) % count[:_IMAGES, None]
     rows = trusted[rows]
     vectors = np.asarray(pairs.captions[rows.ravel()], np.float32)
@@ -97,8 +101,7 @@ def likeness(
 
 def _highest(similar: Float[np.ndarray, "n W"]) -> Int[np.ndarray, "n k"]:
     """Return the places of the highest values, in the order of the places."""
-    count = min(_NEAREST, similar.shape[1] - 1)
-    return np.sort(np.argpartition(-similar, count - 1, axis=1)[:, :count], axis=1)
+    return np.sort(np.argpartition(-similar, _NEAREST, axis=1)[:, :_NEAREST], axis=1)
 
 
 @jax.jit
