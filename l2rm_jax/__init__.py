@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from l2rm_jax.data.pairs import Pairs as Pairs
     from l2rm_jax.fitting import fit as fit
     from l2rm_jax.joins import find_misaligned as find_misaligned
+    from l2rm_jax.judging import open_judge as open_judge
     from l2rm_jax.judging import register_detector as register_detector
     from l2rm_jax.methods import register_method as register_method
     from l2rm_jax.models import register_head as register_head
@@ -33,6 +34,7 @@ _HOMES = {
     "fit": "l2rm_jax.fitting",
     "load": "l2rm_jax.retriever",
     "open_audit": "l2rm_jax.audit",
+    "open_judge": "l2rm_jax.judging",
     "open_pairs": "l2rm_jax.data.layouts",
     "partial_sinkhorn": "l2rm_jax.ot",
     "register_detector": "l2rm_jax.judging",

@@ -134,6 +134,7 @@ def _evaluate(command: Command) -> None:
 def _audit(command: Command) -> None:
     from l2rm_jax.audit import command as audit
     from l2rm_jax.audit.last_lines import describe_audit, describe_share
+    from l2rm_jax.judging import open_judge
 
     workdir, out, place = command["workdir"], command["out"], command.place
     require_flags(command, "out")
@@ -143,13 +144,14 @@ def _audit(command: Command) -> None:
         command = import_source(command, MODES)
     if workdir and command.config_name is not None:
         raise ConfigError("--config cannot be combined with a run, which has its own config")
+    judge = open_judge(command["judge"]) if command["judge"] else None
     if command.is_built_in and not workdir:
         _log.info("no config, no data: auditing scenes, the built-in data set")
     flags = [*_flags_of_pairs(command)]
     if workdir:
-        found = audit.audit_run(workdir, out, command.changes, place, flags)
+        found = audit.audit_run(workdir, out, command.changes, place, flags, judge)
     else:
-        found = audit.audit_directory(command.config, out, place, name, flags)
+        found = audit.audit_directory(command.config, out, place, name, flags, judge)
     print(describe_audit(found, out, flags) if found else describe_share(place.share, out))
     if found and (status := audit.exit_status(found)):
         sys.stdout.flush()
@@ -215,6 +217,11 @@ MODES = (
                 "DIR",
                 "the new directory: report, table, page, scores for training",
                 default="NAME-audit for the SOURCE NAME.csv",
+            ),
+            Flag(
+                "judge",
+                "DIR",
+                "an audit of trusted pairs whose kept judge judges these; no model is fitted",
             ),
             Flag("by", "COLUMN", "report the rate of each value of a column of the imported table"),
             *_OF_IMPORT,

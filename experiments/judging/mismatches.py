@@ -3,6 +3,7 @@
 * image, caption: as `mismatch.protocol`; mixed is half of the rate of each.
 * hard: a caption is stored with one of the images ranked 2 to 20 by its similarity to the mean of
   their own captions.
+* similar: the same with ranks 20 to 200.
 * noun: two captions that share a noun change places. LEMoN copies a caption that shares a noun
   over another one; here each caption stays once, as equal texts would put their images in a group.
 
@@ -21,7 +22,7 @@ from jaxtyping import Float, Int
 from l2rm_jax.data import mismatch
 from l2rm_jax.linear.rows import unit_rows
 
-HARD_RANKS = 2, 20
+RANKS = {"hard": (2, 20), "similar": (20, 200)}
 _COMMON_NOUNS = "NN", "NNS"  # tags of the Penn Treebank
 
 
@@ -36,16 +37,16 @@ def mismatched(
     """Return the image that each caption is stored with.
 
     Args:
-      protocol: `image`, `caption`, `mixed`, `hard` or `noun`.
+      protocol: `image`, `caption`, `mixed`, `hard`, `similar` or `noun`.
       rate: share of the captions to mismatch.
       seed: seed of the draws.
       own: image that each caption was written for.
-      captions: their vectors; `hard` compares them.
+      captions: their vectors; `hard` and `similar` compare them.
       texts: the captions; `noun` reads them.
     """
     images = int(own.max()) + 1
-    if protocol == "hard":
-        return hard_mismatch(rate, seed, own, captions)
+    if protocol in RANKS:
+        return hard_mismatch(rate, seed, own, captions, RANKS[protocol])
     if protocol == "noun":
         return noun_mismatch(rate, seed, own, [common_nouns(text) for text in texts])
     if protocol == "mixed":
@@ -58,7 +59,11 @@ def mismatched(
 
 
 def hard_mismatch(
-    rate: float, seed: int, own: Int[np.ndarray, " pairs"], captions: Float[np.ndarray, "pairs dc"]
+    rate: float,
+    seed: int,
+    own: Int[np.ndarray, " pairs"],
+    captions: Float[np.ndarray, "pairs dc"],
+    ranks: tuple[int, int] = RANKS["hard"],
 ) -> Int[np.ndarray, " pairs"]:
     """Store some captions with images whose own captions say something similar."""
     rng = np.random.default_rng(seed)
@@ -68,7 +73,7 @@ def hard_mismatch(
     means = unit_rows(means)
     chosen = rng.permutation(len(own))[: int(rate * len(own))]
     stored = own.copy()
-    first, last = HARD_RANKS
+    first, last = ranks
     for rows in np.array_split(chosen, len(chosen) // 1024 + 1):
         likeness = unit[rows] @ means.T
         likeness[np.arange(len(rows)), own[rows]] = -np.inf

@@ -43,7 +43,7 @@ from l2rm_jax.devices.parallel import in_float32
 from l2rm_jax.errors import DataError
 from l2rm_jax.executors import LOCAL, Executor
 from l2rm_jax.joins import Misaligned
-from l2rm_jax.judging import Judgement, judge_pairs
+from l2rm_jax.judging import Judgement, KeptJudge, judge_pairs
 from l2rm_jax.judging.judgement import KEPT
 from l2rm_jax.judging.rate import Rate
 from l2rm_jax.judging.rates_by import GroupRate, rates_by
@@ -260,6 +260,7 @@ class _Settings(TypedDict, total=False):
     folds: int
     top: int
     seed: int
+    judge: KeptJudge | None
     keep: Path | None
     executor: Executor
 
@@ -295,6 +296,7 @@ def audit_pairs(
     folds: int = 5,
     top: int = 5,
     seed: int = 0,
+    judge: KeptJudge | None = None,
     keep: Path | None = None,
     executor: Executor = LOCAL,
 ) -> Audit:
@@ -320,6 +322,7 @@ def audit_pairs(
       folds: number of folds, at least 3.
       top: captions to propose for each suspicious pair, 0 or more.
       seed: seed of the folds and of all samples, 0 or more.
+      judge: judge of an audit of trusted pairs (`open_judge`); None: models are fitted to these.
       keep: directory for finished stages, from which the same call resumes after a stop; other
         pairs or settings in the same directory are an error.
       executor: computes the parts, in this process or in others (`l2rm_jax.executors`).
@@ -336,17 +339,18 @@ def audit_pairs(
     given = {"captions": captions, "image_of": image_of, "texts": texts, "table": table}
     pairs = pairs_of(images, given, image, caption, model)
     if keep is not None:
-        claim(Path(keep), pairs, folds=folds, top=top, seed=seed)
+        of_judge = {} if judge is None else {"judge": judge.about.data}
+        claim(Path(keep), pairs, folds=folds, top=top, seed=seed, **of_judge)
 
-    def judge(judged: Pairs, name: str = "") -> Judgement:
+    def find(judged: Pairs, name: str = "") -> Judgement:
         where = keep and Path(keep) / name
-        settings = {"folds": folds, "top": top, "seed": seed}
+        settings = {"folds": folds, "top": top, "seed": seed, "judge": judge}
         return judge_pairs(judged, keep=where, executor=executor, **settings)
 
-    found = judge(pairs)
+    found = find(pairs)
     misaligned = search_pairs(pairs, seed)
     found = within_findings(found, misaligned)
-    repaired = judge_repaired(pairs, misaligned, judge)
+    repaired = judge_repaired(pairs, misaligned, find)
     words = report_texts(pairs.texts) if pairs.captions is None else None
     known = {"words": words, "misaligned": misaligned, "repaired": repaired}
     return Audit(pairs, found, Settings(top=top, seed=seed), **known)

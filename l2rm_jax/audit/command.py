@@ -39,7 +39,14 @@ from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, Problems, StoppedError
 from l2rm_jax.executors import SINGLE, Place
 from l2rm_jax.joins import Misaligned
-from l2rm_jax.judging import Judgement, is_of_pairs, judge_pairs, make_detector, read_judgement
+from l2rm_jax.judging import (
+    Judgement,
+    KeptJudge,
+    is_of_pairs,
+    judge_pairs,
+    make_detector,
+    read_judgement,
+)
 from l2rm_jax.judging.detectors import linear
 from l2rm_jax.methods import make_method
 from l2rm_jax.models import make_model
@@ -77,6 +84,7 @@ def audit_directory(
     place: Place = _HERE,
     name: str = "",
     flags: Sequence[str] | None = None,
+    judge: KeptJudge | None = None,
 ) -> Audit | None:
     """Audit the training pairs that a config describes, and write a directory of results.
 
@@ -90,6 +98,7 @@ def audit_directory(
       name: name of the data in the report; "": their directory.
       flags: flags of a command line that name the pairs and their config, for the next commands;
         None without a command line.
+      judge: judge that an audit of trusted pairs has kept; None: models are fitted to these pairs.
 
     Returns:
       The audit; None if this process computes a share and another process writes the results.
@@ -98,7 +107,7 @@ def audit_directory(
       L2RMError: the input is invalid: one message with one problem per line; nothing was judged.
       ConfigError: the directory is complete already, or another audit of it is in progress.
     """
-    return _audit(config, None, Path(out), place, name, flags)
+    return _audit(config, None, Path(out), place, name, flags, judge)
 
 
 def audit_run(
@@ -107,6 +116,7 @@ def audit_run(
     changes: Mapping[str, Any] = MappingProxyType({}),
     place: Place = _HERE,
     flags: Sequence[str] | None = None,
+    judge: KeptJudge | None = None,
 ) -> Audit:
     """Audit the training pairs of a run; an existing judgement of the run is reused.
 
@@ -116,6 +126,7 @@ def audit_run(
       changes: config keys with values that replace the run's own.
       place: as `audit_directory`.
       flags: as `audit_directory`.
+      judge: as `audit_directory`; None: the run's own judgement, if it has one.
 
     Raises:
       L2RMError: as `audit_directory`.
@@ -124,7 +135,7 @@ def audit_run(
     if "judgement.path" not in changes:  # the run has its own copy
         config = with_changes(config, {"judgement.path": ""})
     find_checkpoint(workdir)  # fail early if there is none
-    return _audit(config, workdir, Path(out), place, flags=flags)
+    return _audit(config, workdir, Path(out), place, flags=flags, judge=judge)
 
 
 def exit_status(audit: Audit) -> int:
@@ -150,15 +161,19 @@ def _audit(
     place: Place,
     name: str = "",
     flags: Sequence[str] | None = None,
+    judge: KeptJudge | None = None,
 ) -> Audit | None:
+    if judge is not None and config.judgement.path:
+        raise ConfigError("--judge cannot be combined with judgement.path, a finished judgement")
     settings, work = Settings(**config.audit, seed=config.seed), Work(out, place.share)
     with work.locked():
         pairs, train, words = _read(config, workdir, settings, place, work)
         pairs = replace(pairs, name=name or pairs.name)
         given = _given(config, pairs)
-        work.claim(_identity(pairs, train, config, place))
-        judgement = given or _of_run(pairs, workdir) or _judge(config, pairs, train, work, place)
-        misaligned, repaired = _repair(config, pairs, train, work, place)
+        work.claim(_identity(pairs, train, config, place, judge))
+        given = given or (_of_run(pairs, workdir) if judge is None else None)
+        judgement = given or _judge(config, pairs, train, work, place, judge)
+        misaligned, repaired = _repair(config, pairs, train, work, place, judge)
         judgement = within_findings(judgement, misaligned)
         if not work.is_mine_to_finish():
             return None
@@ -192,16 +207,22 @@ def _of_run(pairs: Pairs, workdir: str | Path | None) -> Judgement | None:
 
 
 def _judge(
-    config: ConfigDict, pairs: Pairs, train: TrainPairs | None, work: Work, place: Place
+    config: ConfigDict,
+    pairs: Pairs,
+    train: TrainPairs | None,
+    work: Work,
+    place: Place,
+    kept: KeptJudge | None,
 ) -> Judgement:
-    """Judge the pairs, by a detector in closed form or by runs in `work`."""
+    """Judge the pairs, by a kept judge, by a detector in closed form or by runs in `work`."""
     settings = {"folds": config.judgement.folds, "top": config.audit.top, "seed": config.seed}
     # Processes with shares must make the same calls, so only the results of calls are stored.
     keep = work.directory if place.share == SINGLE else None
     judge = partial(judge_pairs, pairs, name=config.judgement.detector, keep=keep, **settings)
-    if not is_trained(config):
+    if kept is not None or not is_trained(config):
+        detector = linear if kept else make_detector(config)
         with place.open(work.parts) as executor:
-            return judge(make_detector(config), executor=executor)
+            return judge(detector, judge=kept, executor=executor)
     own, runs = with_changes(config, _ALL_PAIRS), work.directory / "runs"
     where = {"workdir": runs, "replicas": Replicas(), "train": train_model}
     data = replace(load_run_data(own, runs), train=train)  # with vectors of its encoders
@@ -214,7 +235,12 @@ def _judge(
 
 
 def _repair(
-    config: ConfigDict, pairs: Pairs, train: TrainPairs | None, work: Work, place: Place
+    config: ConfigDict,
+    pairs: Pairs,
+    train: TrainPairs | None,
+    work: Work,
+    place: Place,
+    kept: KeptJudge | None,
 ) -> tuple[Misaligned, Judgement | None]:
     """Search for misaligned rows; if rows were put back, judge the repaired pairs.
 
@@ -228,7 +254,8 @@ def _repair(
     rows = np.arange(len(pairs)) if drawn is None else drawn.rows
     found = search_pairs(pairs, config.seed, find_lines(path, rows))
     settings = {"folds": config.judgement.folds, "top": config.audit.top, "seed": config.seed}
-    detector = linear if is_trained(config) else make_detector(config)
+    settings["judge"] = kept
+    detector = linear if kept or is_trained(config) else make_detector(config)
 
     def judge(judged: Pairs, name: str) -> Judgement:
         keep = work.directory / name if place.share == SINGLE else None
@@ -324,13 +351,18 @@ def check_detector_of_audit(config: ConfigDict) -> None:
 
 
 def _identity(
-    pairs: Pairs, train: TrainPairs | None, config: ConfigDict, place: Place
+    pairs: Pairs,
+    train: TrainPairs | None,
+    config: ConfigDict,
+    place: Place,
+    judge: KeptJudge | None,
 ) -> dict[str, Any]:
     """Return everything that the work in progress depends on; it resumes only if this is equal."""
     judged = config.judgement.to_dict()
     settings = {"top": config.audit.top, "seed": config.seed, "share": place.share.count}
     data = {"inputs": pairs.digest, "words": _hash_words(train)}
-    return {"l2rm_jax": __version__, **data, **judged, **settings}
+    kept = {"judge": judge.about._asdict()} if judge else {}
+    return {"l2rm_jax": __version__, **data, **judged, **settings, **kept}
 
 
 def _hash_words(train: TrainPairs | None) -> str:

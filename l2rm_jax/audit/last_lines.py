@@ -31,11 +31,8 @@ def describe_audit(audit: Audit, out: str | Path, flags: Sequence[str] | None = 
     lines += [f"Warning: {line}" for line in warnings(audit, reviewed)]
     if audit.decisions is not None:
         lines.append(by_eye(audit.decisions, reviewed))
-    if not judgement.unreliable_reason:
-        if not audit.misaligned:
-            lines += map(audit.lines.shift_sentence, judgement.shifts)
-        if by := audit.settings.by:
-            lines += rate_lines(by, audit.by(by))
+    if not judgement.unreliable_reason and (by := audit.settings.by):
+        lines += rate_lines(by, audit.by(by))
     lines += describe_suspects(audit, out)
     lines += [f"the report:       {out}/report.md", f"look and decide:  {out}/{GALLERY}"]
     if not judgement.unreliable_reason:

@@ -12,7 +12,6 @@ from l2rm_jax.data.split_files import split_file
 from l2rm_jax.importing.csv_rows import find_dialect
 from l2rm_jax.importing.text_io import open_text
 from l2rm_jax.importing.writing import hash_file
-from l2rm_jax.judging.shift import Shift
 
 LINE, ROW = "line", "row"
 
@@ -32,14 +31,6 @@ class Lines(NamedTuple):
     def name(self, row: int) -> str:
         """Return how a text names a pair: `line 12`."""
         return f"{self.word} {self.numbers[row]}"
-
-    def shift_sentence(self, shift: Shift) -> str:
-        """Return a sentence that names the shifted rows and the offset of their images."""
-        run = self.numbers[shift.first : shift.last + 1]
-        rows = "one row" if abs(shift.offset) == 1 else f"{abs(shift.offset)} rows"
-        where = f"{rows} {'later' if shift.offset > 0 else 'earlier'}"
-        name = f"{self.word.capitalize()}s {run.min()}-{run.max()}"
-        return f"{name}: the captions match the images {where}."
 
 
 def find_lines(path: str | Path, pairs: Int[np.ndarray, " pairs"]) -> Lines:

@@ -19,7 +19,7 @@ from l2rm_jax.run.config_file import with_changes
 from l2rm_jax.run.inputs import check_settings, check_test_size, check_train_size
 from l2rm_jax.run.sampling import EVEN, REMATCHED
 
-_OF_AUDIT = ("--by", "--config.audit.")  # flags that training does not read
+_OF_AUDIT = ("--by", "--judge", "--config.audit.")  # flags that training does not read
 
 
 def review_command(flags: Sequence[str], out: Path) -> str:
@@ -30,6 +30,7 @@ def review_command(flags: Sequence[str], out: Path) -> str:
       out: directory of the audit, whose judgement is used.
     """
     own = {"judgement.path": out, "audit.review": "decisions.csv"}
+    flags = [flag for flag in flags if not flag.startswith("--judge=")]
     return _command(["audit", *flags, f"--out={out}-reviewed"], own)
 
 

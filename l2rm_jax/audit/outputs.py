@@ -16,7 +16,7 @@ from l2rm_jax.audit.table import FILES, pair_columns, write_table
 from l2rm_jax.data.files import new_directory, replace_array, replace_file
 from l2rm_jax.data.layouts import SCENES, is_scenes
 from l2rm_jax.errors import expand_home
-from l2rm_jax.judging import JUDGEMENT_FILE, write_judgement
+from l2rm_jax.judging import JUDGE_FILE, JUDGEMENT_FILE, write_judge, write_judgement
 from l2rm_jax.pages import Gallery, write_gallery
 from l2rm_jax.retriever.sources import scene_pictures
 
@@ -51,6 +51,9 @@ def write_files(audit: Audit, directory: Path) -> None:
     write_table(directory / table, pair_columns(audit))
     before = None if decisions is None else audit.judgement
     write_judgement(directory / JUDGEMENT_FILE, decided, before)
+    judge = audit.judgement.judge
+    if judge is not None:
+        write_judge(directory, judge)
     kept = np.zeros(len(audit), bool)
     kept[audit.kept()] = True
     certified = audit.certified()
@@ -60,6 +63,7 @@ def write_files(audit: Audit, directory: Path) -> None:
         write_suspects(audit, directory),
         f"{table}: all results for each pair",
         f"{JUDGEMENT_FILE}: the same for training, --config.judgement.path",
+        *([] if judge is None else [f"{JUDGE_FILE}: the judge, for new pairs: l2rm audit --judge"]),
         f"kept.npy: rows of the {np.count_nonzero(kept):,} pairs that are not suspicious",
         "scores.npy: 1 - posterior of each pair",
         *_write_ids(audit, kept, directory),

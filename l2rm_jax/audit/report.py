@@ -27,7 +27,7 @@ _MEANINGS = {
     "swapped_set": "all captions of the image belong to another image",
     "suspicious": "the only caption of its image fits no better than a random caption",
     "uninformative": "the caption does not describe any particular image",
-    "shifted": "in a run of rows whose captions belong to the images of other rows",
+    "unlike": "fits worse than 95% of the reference's matched pairs, but is probably matched",
     "placeholder": "its picture is stored with many unrelated captions",
 }
 _MECHANISMS = {
@@ -66,7 +66,6 @@ def tables(audit: Audit) -> list[Table]:
         (ids[each.row], first[each.row], f"{each.images:,}", f"{each.pairs:,}")
         for each in found.placeholders[:_SHOWN]
     ]
-    shifts = [(lines.shift_sentence(each),) for each in found.shifts[:_SHOWN]]
     texts = audit.pairs.texts or [""] * len(found.image_of)
     repeated = [
         (f"{each.images:,}", str(lines.numbers[each.row]), _short(texts[each.row]))
@@ -97,7 +96,6 @@ def tables(audit: Audit) -> list[Table]:
             mechanisms,
         ),
         (f"By {by}", (by, "pairs", "mismatched (90% CI for all values together)"), values),
-        (_title("Shifted rows", found.shifts), ("",), shifts),
         (
             _title("Captions stored with many images", found.repeated),
             ("images", lines.word, "text"),
@@ -152,7 +150,7 @@ def _title(title: str, rows: Sequence) -> str:
 def warnings(audit: Audit, reviewed: ReviewedRate | None) -> list[str]:
     """Return reasons to distrust the rate."""
     words, rate = audit.words, audit.judgement.rate
-    lines = list(words.warnings.values()) if words else []
+    lines = [*(words.warnings.values() if words else ()), *audit.judgement.notes]
     if audit.judgement.unreliable_reason:
         return lines
     by = audit.decisions.by if audit.decisions else "eye"
@@ -202,7 +200,7 @@ def page(audit: Audit, reviewed: ReviewedRate | None, notes: Sequence[str]) -> s
         "## Undetected mismatches\n\nMost simulated swaps are random. A caption of a similar "
         "image, a half-right caption and a text that does not describe the picture may pass as "
         "matched. Only the review by eye counts them."
-        + ("" if found.unreliable_reason else f" {_ASSUMED}"),
+        + ("" if found.unreliable_reason or made.judge else f" {_ASSUMED}"),
         "## Files\n\n" + "\n".join(f"* {_escaped(note)}" for note in notes),
         f"## Method\n\nDetector: {made.by}, {made.folds} folds, seed {made.seed}. "
         f"Settings: {seen}. Inputs: `{pairs.digest}`. Versions: l2rm_jax {__version__}, "
@@ -285,7 +283,6 @@ def values(audit: Audit, reviewed: ReviewedRate | None) -> dict[str, Any]:
             "list": suspicious_list(found)._asdict(),
             "kinds": dict(zip(KINDS, counts, strict=True)),
             "mechanisms": [each._asdict() for each in found.mechanisms],
-            "shifts": [each._asdict() for each in found.shifts],
             "repeated": [each._asdict() for each in found.repeated],
             "conflicts": found.conflicts.tolist(),
             "truth": None if audit.truth is None else _truth_values(audit),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FILES = "pairs.parquet", "pairs.csv"  # without pyarrow, the second one
 _BLOCK = 4096  # rows converted to text at once
 _OWN = (
-    "row|id|image|image_of|caption|fold|group|similarity|information|posterior(_set|_caption)?|fdr|"
+    "row|id|image|image_of|caption|fold|group|similarity|information|posterior(_set|_caption)?|fdr|p|likeness|"
     r"kind|none_fits|(proposal|probability)_\d+|mismatched_on_purpose|loss|loss_posterior|called|"
     "dropped|decision(_caption|_door)?"
 )
@@ -71,6 +71,8 @@ def pair_columns(audit: Audit) -> dict[str, Column]:
         "posterior_caption": _numbers(found.posterior_caption),
         "posterior": _numbers(found.posterior),
         "fdr": _numbers(found.fdr),
+        "p": _numbers(found.p),
+        "likeness": _numbers(found.likeness),
         "kind": _filled(np.array(KINDS, object)[found.kind]),
         "none_fits": _numbers(found.none_fits),
     }

@@ -56,6 +56,7 @@ class Pairs:
       split: name of the split.
       name: path of the data, or another name for reports.
       digest: hash of all contents in their order, in hexadecimal; "" before they were read whole.
+      encoder: hashes of the weights of the encoders that made the vectors; "" if unknown.
     """
 
     images: Images
@@ -70,6 +71,7 @@ class Pairs:
     split: str = "train"
     name: str = "arrays"
     digest: str = ""
+    encoder: str = ""
 
     @classmethod
     def from_arrays(

@@ -13,7 +13,9 @@ from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.errors import DataError
 from l2rm_jax.linear.rows import Rows
 from l2rm_jax.linear.set_features import Pooling, set_rows
-from l2rm_jax.linear.word_features import WordWeights, word_rows
+from l2rm_jax.linear.word_features import WordRows, WordWeights, word_rows
+
+_COMPUTED = list, WordRows, Pixels, type(None)  # word indices, word counts, pictures, only texts
 
 
 class VectorRows:
@@ -60,6 +62,14 @@ def caption_vectors(pairs: Pairs) -> Fitted:
     if isinstance(pairs.captions, list):
         return Fitted(*word_rows(pairs.captions))
     return _vectors(pairs.captions)
+
+
+def has_vectors(pairs: Pairs) -> bool:
+    """Return whether both sides are single vectors, not pooled or counted over these pairs."""
+    return all(
+        side.shape[1] == 1 if isinstance(side, RegionFeatures) else not isinstance(side, _COMPUTED)
+        for side in (pairs.images, pairs.captions)
+    )
 
 
 def as_rows(pairs: Pairs) -> Pairs:

@@ -11,8 +11,11 @@ the pairs are split into folds by image, and each fold is judged by models of th
   weighted by a nested round (`sibling_swaps`).
 * `log_odds`, `neighbours` and `scores` score pairs and known mismatches; `suspicion` combines the
   scores, `rate` estimates the rate and probabilities from them, and `posterior` joins the results.
-* `classify`, `shift` and `proposals` add kinds, shifted rows and better captions; `transport` and
-  `rematch` pair images and captions of suspicious pairs.
+* `classify` and `proposals` add kinds and better captions; `transport` and `rematch` pair images
+  and captions of suspicious pairs.
+* `keep_judge` makes the judge that an audit keeps, `kept_judge` scores new pairs by it and
+  `kept_set` a set of them: `conformal` p-values, the rate by a `known_mixture`, `drift`, and
+  likeness to `witnesses`.
 * `rates_by` estimates the rate of each value of a column, such as the source of the pairs.
 
 Functions take and return arrays, and are cut into parts that `executors` compute. May import
@@ -36,24 +39,29 @@ from l2rm_jax.judging.judgement import (
     read_judgement,
     write_judgement,
 )
+from l2rm_jax.judging.kept_judge import JUDGE_FILE, KeptJudge, open_judge, write_judge
 from l2rm_jax.judging.log_odds import Model, product_similarity
 from l2rm_jax.judging.rematch import rematch
 
 __all__ = [
     "DETECTORS",
     "JUDGEMENT_FILE",
+    "JUDGE_FILE",
     "Detector",
     "FoldTask",
     "Judgement",
+    "KeptJudge",
     "Model",
     "Scorer",
     "check_same_pairs",
     "is_of_pairs",
     "judge_pairs",
     "make_detector",
+    "open_judge",
     "product_similarity",
     "read_judgement",
     "register_detector",
     "rematch",
+    "write_judge",
     "write_judgement",
 ]

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from l2rm_jax.data.pairs import SUSPICIOUS
 from l2rm_jax.judging.groups import Groups
 from l2rm_jax.judging.judgement import (
+    KEPT,
     MATCHED,
     NEAR_DUPLICATE,
     SUSPECT,
@@ -15,44 +16,61 @@ from l2rm_jax.judging.judgement import (
     SWAPPED_SET,
     UNINFORMATIVE,
 )
-from l2rm_jax.judging.posterior import Posterior
 from l2rm_jax.judging.scores import Evidence
 
 _UNINFORMATIVE = 0.25  # of the median contrast: a caption below it fits all images equally well
 
 
 def kinds(
-    evidence: Evidence,
-    found: Posterior,
+    posterior: Float[np.ndarray, " pairs"],
+    is_set: Bool[np.ndarray, " pairs"],
+    contrast: Float[np.ndarray, " pairs"],
+    image_of: Int[np.ndarray, " pairs"],
+) -> Int[np.ndarray, " pairs"]:
+    """Return the kind of each pair by its scores, without regard to groups and texts.
+
+    Whether a caption was swapped alone or with the others of its image is told only where there are
+    others.
+
+    Args:
+      posterior: probability that the pair is mismatched.
+      is_set: whether all captions of the image are suspicious together.
+      contrast: how differently the images of the fold fit the caption.
+      image_of: row of the image that each caption is stored with.
+    """
+    suspicious = posterior > SUSPICIOUS
+    kind = np.where(suspicious, SWAPPED_CAPTION, MATCHED)
+    kind[suspicious & is_set] = SWAPPED_SET
+    kind[suspicious & (np.bincount(image_of)[image_of] == 1)] = SUSPECT
+    kind[suspicious & (contrast < _UNINFORMATIVE * np.median(contrast))] = UNINFORMATIVE
+    return kind
+
+
+def with_groups(
+    kind: Int[np.ndarray, " pairs"],
+    information: Float[np.ndarray, " pairs"],
     groups: Groups,
     image_of: Int[np.ndarray, " pairs"],
     texts: Sequence[str] | None,
 ) -> Int[np.ndarray, " pairs"]:
-    """Return the kind of each pair, without regard to shifted rows.
-
-    Whether a caption was swapped alone or with the others of its image is told only where there are
-    others. A caption without text is uninformative, and so is a text stored with many images, most
-    of which it fits no better than random ones.
+    """Return the kinds after a look at near duplicates and texts.
 
     A suspicious pair is a near duplicate if another image of its group has the same caption in a
-    pair that is not suspicious: a caption that fits that image nearly fits this one.
+    pair that is not suspicious: a caption that fits that image nearly fits this one. A caption
+    without text is uninformative, and so is a text stored with many images, most of which it fits
+    no better than random ones.
 
     Args:
-      evidence: scores of the pairs.
-      found: posteriors of the pairs.
+      kind: by `kinds`.
+      information: of the pairs.
       groups: groups of near duplicates.
       image_of: row of the image that each caption is stored with.
       texts: the captions as texts; None: only vectors.
     """
-    suspicious = found.posterior > SUSPICIOUS
-    kind = np.where(suspicious, SWAPPED_CAPTION, MATCHED)
-    kind[suspicious & (found.posterior_set > found.posterior_caption)] = SWAPPED_SET
-    kind[suspicious & (np.bincount(image_of)[image_of] == 1)] = SUSPECT
-    contrast = evidence.contrast
-    kind[suspicious & (contrast < _UNINFORMATIVE * np.median(contrast))] = UNINFORMATIVE
+    kind, suspicious = kind.copy(), ~np.isin(kind, KEPT)
     said = groups.of_image[image_of] * len(image_of) + groups.text
     kind[suspicious & np.isin(said, said[~suspicious])] = NEAR_DUPLICATE
-    kind[_is_boilerplate(evidence.stored.information, groups)] = UNINFORMATIVE
+    kind[_is_boilerplate(information, groups)] = UNINFORMATIVE
     if texts is not None:
         kind[[row for row, text in enumerate(texts) if not text.strip()]] = UNINFORMATIVE
     return kind

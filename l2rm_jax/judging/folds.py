@@ -4,6 +4,7 @@ The fold depends only on a hash of the image's key and the seed, so adding image
 image to another fold.
 """
 
+import contextlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -64,6 +65,14 @@ def assign_folds(
         raise ConfigError(f"folds: found {folds}, expected at least 3")
     hashes = hash_keys(keys, seed)
     return (hashes % np.uint64(folds)).astype(np.int64)
+
+
+def has_groups(folds: Folds) -> bool:
+    """Return whether every fold has captions of at least two groups of images."""
+    with contextlib.suppress(DataError):
+        check_folds(folds)
+        return True
+    return False
 
 
 def check_folds(folds: Folds) -> None:

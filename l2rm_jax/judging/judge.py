@@ -21,19 +21,22 @@ from threadpoolctl import threadpool_limits
 from l2rm_jax.console import progress_bar, stage_lines
 from l2rm_jax.data.files import open_arrays, replace_arrays
 from l2rm_jax.data.pairs import SUSPICIOUS, Pairs
-from l2rm_jax.data.vectors import as_rows
+from l2rm_jax.data.vectors import as_rows, has_vectors
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.executors import LOCAL, Executor
-from l2rm_jax.judging.classify import conflicts, kinds
-from l2rm_jax.judging.content_keys import content_keys, first_of_equals
+from l2rm_jax.judging.classify import conflicts, kinds, with_groups
+from l2rm_jax.judging.content_keys import Keys, content_keys, first_of_equals
 from l2rm_jax.judging.detectors import LINEAR, Detector, FoldTask, Scorer, linear
 from l2rm_jax.judging.fold_samples import FoldPairs, fold_pairs
-from l2rm_jax.judging.folds import Folds, assign_folds, check_folds
+from l2rm_jax.judging.folds import Folds, assign_folds, check_folds, has_groups
 from l2rm_jax.judging.groups import Groups, Repeated, find_groups
-from l2rm_jax.judging.judgement import PLACEHOLDER, SHIFTED, Judgement, Provenance
+from l2rm_jax.judging.judgement import PLACEHOLDER, Judgement, Provenance, empty_fields
+from l2rm_jax.judging.keep_judge import judge_facts, keep_judge
+from l2rm_jax.judging.kept_judge import KeptJudge
+from l2rm_jax.judging.kept_set import check_sides, finish, score_pairs
 from l2rm_jax.judging.linear import FoldModels, fold_models
 from l2rm_jax.judging.placeholders import Placeholder, find_placeholders
-from l2rm_jax.judging.posterior import Posterior, find_posterior
+from l2rm_jax.judging.posterior import find_posterior
 from l2rm_jax.judging.proposals import LIKE as PROPOSALS
 from l2rm_jax.judging.proposals import Proposals, propose
 from l2rm_jax.judging.scores import (
@@ -44,7 +47,6 @@ from l2rm_jax.judging.scores import (
     gather,
     score_part,
 )
-from l2rm_jax.judging.shift import Shift, find_shifts
 from l2rm_jax.linear.cca import Cca
 from l2rm_jax.version import __version__
 
@@ -99,6 +101,7 @@ def judge_pairs(
     folds: int = 5,
     top: int = 0,
     seed: int = 0,
+    judge: KeptJudge | None = None,
     keep: Path | None = None,
     executor: Executor = LOCAL,
 ) -> Judgement:
@@ -113,6 +116,8 @@ def judge_pairs(
       top: captions to propose for each suspicious pair, 0 or more; 0 skips that stage.
       seed: seed of the folds and of all samples, 0 or more. The same arguments give the same
         judgement.
+      judge: a judge that an audit has kept (`open_judge`); it judges instead of the detector, with
+        its own folds. None: models are fitted to these pairs.
       keep: directory for finished stages, from which a call with the same arguments resumes after
         a stop; None keeps nothing. Use one directory per judgement: arguments are not compared.
       executor: computes the parts, in this process or in others (`l2rm_jax.executors`).
@@ -121,8 +126,8 @@ def judge_pairs(
       The judgement, in the order of `pairs`; print it for a summary.
 
     Raises:
-      DataError: a fold has images of fewer than two groups, a score is not finite, or a file of
-        `keep` is damaged.
+      DataError: a fold has images of fewer than two groups, a score is not finite, a file of
+        `keep` is damaged, or the vectors do not fit the kept judge.
       ConfigError: fewer than 3 folds, or a negative number.
     """
     for field, value in {"top": top, "seed": seed}.items():
@@ -132,7 +137,8 @@ def judge_pairs(
         raise DataError(f"{pairs.name}: found no pairs, expected some")
     pairs.check_vectors()
     with stage_lines("judging", _STAGES if top else _STAGES[:-1]) as say:
-        return _judge(say, pairs, detector, name, folds, top, seed, _Stages(keep), executor)
+        stages = _Stages(keep)
+        return _judge(say, pairs, detector, name, folds, top, seed, judge, stages, executor)
 
 
 def _judge(
@@ -143,12 +149,15 @@ def _judge(
     folds: int,
     top: int,
     seed: int,
+    judge: KeptJudge | None,
     stages: _Stages,
     executor: Executor,
 ) -> Judgement:
     """Judge the pairs as `judge_pairs` does, and call `say` at the start of each stage."""
     say(0)
-    fingerprint, pairs = pairs.fingerprint, as_rows(pairs)
+    if judge is not None:
+        check_sides(judge, pairs)
+    is_kept, fingerprint, pairs = has_vectors(pairs), pairs.fingerprint, as_rows(pairs)
     keys = content_keys(pairs, executor)
     placeholders = find_placeholders(keys.image, pairs.captions, pairs.image_of)
     of_all = keys.of_all(pairs.image_of)
@@ -164,8 +173,57 @@ def _judge(
         )
         pairs, keys = pairs.merge(images, image_number), keys._replace(image=keys.image[images])
     groups = find_groups(pairs.images, keys, pairs.image_of, seed, executor)
-    image_fold = assign_folds(groups.key, folds, seed)
-    of = Folds(pairs.image_of, image_fold, groups.of_image)
+    if judge is None:
+        of = Folds(pairs.image_of, assign_folds(groups.key, folds, seed), groups.of_image)
+        task = _Task(pairs, of, keys, groups, seed, rows, images)
+        found = _by_models(say, task, detector, stages, executor)
+        found = found if is_kept else replace(found, judge=None)
+    else:
+        say(2)
+        of = Folds(pairs.image_of, judge.fold_of(keys.image), groups.of_image)
+        found = finish(judge, [score_pairs(judge, pairs, keys)])
+        top *= has_groups(of)
+    kind = with_groups(found.kind, found.information, groups, of.image_of, pairs.texts)
+    if top:
+        say(4)
+    proposals = stages(
+        "proposals",
+        PROPOSALS,
+        lambda: propose(
+            *(pairs.images, pairs.captions, of, keys, found.posterior > SUSPICIOUS),
+            *(found.posterior_set, top, seed, executor),
+        ),
+    )
+    back = _Back(rows, count)
+    made = found.made._replace(detector=name, data=of_all, fingerprint=fingerprint)
+    found = replace(found, kind=kind, group=of.group_of_pair, made=made)
+    return replace(
+        _placed(found, back, proposals),
+        image_of=every.image_of,
+        kind=back(kind, PLACEHOLDER),
+        nearest_images=images[groups.near][image_number],
+        repeated=tuple(Repeated(int(rows[row]), n) for row, n in groups.repeated),
+        placeholders=tuple(placeholders),
+    )
+
+
+class _Task(NamedTuple):
+    """Pairs to judge by models that are fitted to them; rows and images as in `FoldTask`."""
+
+    pairs: Pairs
+    folds: Folds
+    keys: Keys
+    groups: Groups
+    seed: int
+    rows: Int[np.ndarray, " pairs"]
+    images: Int[np.ndarray, " images"]
+
+
+def _by_models(
+    say: Callable[[int], None], task: _Task, detector: Detector, stages: _Stages, executor: Executor
+) -> Judgement:
+    """Fit models to pairs and judge them."""
+    pairs, of, keys, groups, seed, *own_rows = task
     check_folds(of)
     drawn = fold_pairs(of, keys, seed)
     say(1)
@@ -175,35 +233,32 @@ def _judge(
         lambda: fold_models(pairs.images, pairs.captions, of, drawn, groups.key),
     )
     models = [Cca(*map(np.asarray, model)) for model in fitted.models]
-    scorer = detector(FoldTask(pairs, of, drawn, models, rows, images))
+    scorer = detector(FoldTask(pairs, of, drawn, models, *own_rows))
     say(2)
     evidence = _evidence(scorer, pairs, of, drawn, seed, stages, executor)
     say(3)
+    pair_key = keys.of_pairs(pairs.image_of)
     with threadpool_limits(1, "blas"):  # more threads would only wait on these narrow matrices
-        found = find_posterior(
-            evidence, of, keys.of_pairs(pairs.image_of), np.asarray(fitted.weights), seed
-        )
-    suspicious = found.posterior > SUSPICIOUS
-    if top:
-        say(4)
-    proposals = stages(
-        "proposals",
-        PROPOSALS,
-        lambda: propose(
-            *(pairs.images, pairs.captions, of, keys, suspicious, found.posterior_set),
-            *(top, seed, executor),
-        ),
+        found = find_posterior(evidence, of, pair_key, np.asarray(fitted.weights), seed)
+    is_set = found.posterior_set > found.posterior_caption
+    kind = kinds(found.posterior, is_set, evidence.contrast, of.image_of)
+    made = Provenance("", scorer.name, of.count, seed, "", __version__)
+    numbers = {name: getattr(found, name) for name in found._fields}
+    judgement = Judgement(
+        image_of=of.image_of,
+        fold=of.of_pair,
+        group=of.group_of_pair,
+        similarity=evidence.stored.model.similarity,
+        information=evidence.stored.information,
+        kind=kind,
+        conflicts=conflicts(evidence, kind, of.image_of),
+        made=made,
+        **numbers,
+        **empty_fields(len(pairs)),
     )
-    back = _Back(rows, count)
-    fold = back(of.of_pair, -1)
-    shifts = find_shifts(models, every.images, every.captions, every.image_of, fold, executor)
-    made = Provenance(name, scorer.name, folds, seed, of_all, __version__, fingerprint)
-    kind = kinds(evidence, found, groups, of.image_of, pairs.texts)
-    judgement = _judgement(
-        *(every.image_of, back, of, groups, evidence, found, kind, proposals, shifts),
-        *(placeholders, made),
-    )
-    return replace(judgement, nearest_images=images[groups.near][image_number])
+    about = judge_facts(judgement, keys.of_all(of.image_of), pairs.encoder)
+    judge = keep_judge(scorer, models, pairs, of, drawn, keys, found.posterior, about)
+    return replace(judgement, judge=judge)
 
 
 def _without(
@@ -276,57 +331,19 @@ def _evidence(
     return gather([rows for *_, rows in parts], found)
 
 
-def _judgement(
-    image: Int[np.ndarray, " total"],
-    back: _Back,
-    folds: Folds,
-    groups: Groups,
-    evidence: Evidence,
-    found: Posterior,
-    kind: Int[np.ndarray, " kept"],
-    proposals: Proposals,
-    shifts: list[Shift],
-    placeholders: list[Placeholder],
-    made: Provenance,
-) -> Judgement:
-    """Assemble the judgement, in the order of the data."""
+def _placed(found: Judgement, back: _Back, proposals: Proposals) -> Judgement:
+    """Put the results of the judged pairs at their rows, and fill those of placeholders."""
     rows = back.rows
     apart = np.setdiff1d(np.arange(back.total), rows)
-    proposed = np.where(proposals.caption < 0, -1, rows[proposals.caption])
-    return Judgement(
-        image_of=image,
-        fold=back(folds.of_pair, -1),
-        group=back(folds.group_of_pair, -1),
-        similarity=back(evidence.stored.model.similarity, np.nan),
-        information=back(evidence.stored.information, np.nan),
-        posterior_set=back(found.posterior_set, 1),
-        posterior_caption=back(found.posterior_caption, 1),
-        posterior=back(found.posterior, 1),
-        fdr=back(found.fdr, 1),
-        kind=_with_shifts(back(kind, PLACEHOLDER), shifts),
-        proposal=back(proposed, -1),
+    fills = {"fold": -1, "group": -1, "posterior_set": 1, "posterior_caption": 1, "posterior": 1}
+    fills |= {"fdr": 1, "similarity": np.nan, "information": np.nan, "p": np.nan}
+    fills |= {"likeness": np.nan}
+    return replace(
+        found,
+        **{name: back(getattr(found, name), fill) for name, fill in fills.items()},
+        proposal=back(np.where(proposals.caption < 0, -1, rows[proposals.caption]), -1),
         probability=back(proposals.probability, np.nan),
         none_fits=back(proposals.none_fits, np.nan),
         order=np.concatenate([rows[found.order], apart]),
-        conflicts=rows[conflicts(evidence, kind, folds.image_of)],
-        nearest_images=groups.near,
-        rate=found.rate,
-        mechanisms=found.mechanisms,
-        list_length=found.list_length,
-        shifts=tuple(shifts),
-        repeated=tuple(Repeated(int(rows[row]), images) for row, images in groups.repeated),
-        placeholders=tuple(placeholders),
-        unreliable_reason=found.unreliable_reason,
-        auroc=found.auroc,
-        is_rankable=found.is_rankable,
-        made=made,
-        upper_bound=found.upper_bound,
+        conflicts=rows[found.conflicts],
     )
-
-
-def _with_shifts(kind: Int[np.ndarray, " pairs"], shifts: list[Shift]) -> Int[np.ndarray, " pairs"]:
-    kind = kind.copy()
-    for shift in shifts:
-        run = kind[shift.first : shift.last + 1]
-        run[run != PLACEHOLDER] = SHIFTED
-    return kind

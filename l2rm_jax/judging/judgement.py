@@ -4,7 +4,7 @@ import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -16,21 +16,24 @@ from l2rm_jax.judging.groups import Repeated
 from l2rm_jax.judging.placeholders import Placeholder
 from l2rm_jax.judging.posterior import Mechanism
 from l2rm_jax.judging.rate import Rate
-from l2rm_jax.judging.shift import Shift
+
+if TYPE_CHECKING:
+    from l2rm_jax.judging.kept_judge import KeptJudge
 
 JUDGEMENT_FILE = "judgement.npz"
 
 # Kinds of pairs. `matched` and `near_duplicate` pairs are kept, the others are suspicious:
 # `swapped_caption` alone, `swapped_set` with all captions of its image, `suspicious` as the only
-# caption of its image, `shifted` in a run of rows, and `placeholder` because its picture has many
-# unrelated captions.
+# caption of its image, and `placeholder` because its picture has many unrelated captions. `unlike`
+# pairs, of a kept judge, fit worse than 95% of matched pairs, but are probably matched: they are
+# kept.
 MATCHED, NEAR_DUPLICATE, SWAPPED_CAPTION, SWAPPED_SET = range(4)
-UNINFORMATIVE, SHIFTED, PLACEHOLDER, SUSPECT = range(4, 8)
+UNINFORMATIVE, PLACEHOLDER, SUSPECT, UNLIKE = range(4, 8)
 KINDS = (
     *("matched", "near_duplicate", "swapped_caption", "swapped_set"),
-    *("uninformative", "shifted", "placeholder", "suspicious"),
+    *("uninformative", "placeholder", "suspicious", "unlike"),
 )
-KEPT = MATCHED, NEAR_DUPLICATE
+KEPT = MATCHED, NEAR_DUPLICATE, UNLIKE
 
 
 class Provenance(NamedTuple):
@@ -44,6 +47,7 @@ class Provenance(NamedTuple):
       data: hash of all pairs, in hexadecimal, whatever their order.
       version: version of this package.
       fingerprint: of the pairs (`data.pairs.Pairs.fingerprint`).
+      judge: hash of the pairs of the kept judge that judged these; "" without one.
     """
 
     detector: str
@@ -53,6 +57,7 @@ class Provenance(NamedTuple):
     data: str
     version: str
     fingerprint: str = ""
+    judge: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +87,6 @@ class Judgement:
       rate: share of pairs that match no better than random pairs.
       mechanisms: detection quality for each kind of mismatch.
       list_length: length of the longest list of the most suspicious pairs with 10% false alarms.
-      shifts: runs of rows whose captions fit the images of other rows.
       repeated: captions stored with many images.
       placeholders: pictures stored with many unrelated captions; their pairs are not judged.
       unreliable_reason: why the rate and the posteriors are unreliable; "" if they are reliable.
@@ -90,6 +94,11 @@ class Judgement:
       is_rankable: whether the ranking of the pairs is usable, even if the rate is unreliable.
       made: origin of the judgement.
       upper_bound: largest share of mismatched pairs if similar images had swapped captions.
+      p: [pairs] share of the reference's matched pairs that fit no better; NaN without a reference.
+      likeness: [pairs] of the caption to captions of similar trusted images; NaN without any.
+      notes: warnings of a kept judge.
+      judge: the judge that the audit keeps for new pairs, not in the judgement's file; None if the
+        detector is trained, or the pairs were judged earlier or by a kept judge.
     """
 
     image_of: Int[np.ndarray, " pairs"]
@@ -111,7 +120,6 @@ class Judgement:
     rate: Rate
     mechanisms: tuple[Mechanism, ...]
     list_length: int
-    shifts: tuple[Shift, ...]
     repeated: tuple[Repeated, ...]
     placeholders: tuple[Placeholder, ...]
     unreliable_reason: str
@@ -119,6 +127,10 @@ class Judgement:
     is_rankable: bool
     made: Provenance
     upper_bound: float
+    p: Float[np.ndarray, " pairs"]
+    likeness: Float[np.ndarray, " pairs"]
+    notes: tuple[str, ...] = ()
+    judge: "KeptJudge | None" = None
 
     def __len__(self) -> int:
         return len(self.image_of)
@@ -156,9 +168,21 @@ class Judgement:
         return dataclasses.replace(self, kind=kind, posterior_set=together, **changed)
 
 
+def empty_fields(pairs: int) -> dict[str, Any]:
+    """Return the fields of a judgement before a search for proposals and groups."""
+    nothing = np.full(pairs, np.nan)
+    return {
+        "proposal": np.zeros((pairs, 0), np.int64),
+        "probability": np.zeros((pairs, 0)),
+        "none_fits": nothing,
+        "nearest_images": np.zeros((0, 3), np.int64),
+        **dict.fromkeys(("repeated", "placeholders"), ()),
+        **dict.fromkeys(("p", "likeness"), nothing),
+    }
+
+
 _LISTS = {
     "mechanisms": Mechanism,
-    "shifts": Shift,
     "repeated": Repeated,
     "placeholders": Placeholder,
 }
@@ -171,8 +195,9 @@ _ABOUT = (
     "is_rankable",
     "made",
     "upper_bound",
+    "notes",
 )
-_ARRAYS = tuple(f.name for f in dataclasses.fields(Judgement) if f.name not in _ABOUT)
+_ARRAYS = tuple(f.name for f in dataclasses.fields(Judgement) if f.name not in (*_ABOUT, "judge"))
 
 
 _DECIDED = ("kind", "posterior", "posterior_caption", "posterior_set")  # changed by decisions
@@ -216,6 +241,7 @@ def read_judgement(path: Path, is_decided: bool = True) -> Judgement:
         for name, kind in _LISTS.items():
             about[name] = tuple(kind(**each) for each in about[name])
         about["rate"], about["made"] = Rate(**about["rate"]), Provenance(**about["made"])
+        about["notes"] = tuple(about["notes"])
         arrays = {name: stored[name] for name in _ARRAYS}
         if not is_decided and f"{_BEFORE}{_DECIDED[0]}" in stored:
             arrays |= {name: stored[f"{_BEFORE}{name}"] for name in _DECIDED}

@@ -43,7 +43,9 @@ def verdict(judgement: Judgement, ids: Sequence[str] | None = None) -> list[str]
       judgement: the judgement of the pairs.
       ids: the user's name of each image; None: images are named by row.
     """
-    if judgement.unreliable_reason and not judgement.is_rankable:
+    if judgement.made.judge:
+        first = _kept_sentences(judgement)
+    elif judgement.unreliable_reason and not judgement.is_rankable:
         first = [
             "Cannot tell which pairs are mismatched or how many: "
             f"{judgement.unreliable_reason}. {_HELP}."
@@ -58,11 +60,30 @@ def verdict(judgement: Judgement, ids: Sequence[str] | None = None) -> list[str]
         first = [rate_sentence(judgement), _list_sentence(judgement)]
     if judgement.mechanisms and (not judgement.unreliable_reason or judgement.is_rankable):
         first.append(_blind_sentence(judgement))
-    if not judgement.unreliable_reason and judgement.rate.high < judgement.upper_bound < 1:
+    is_bounded = judgement.rate.high < judgement.upper_bound < 1 and not judgement.made.judge
+    if is_bounded and not judgement.unreliable_reason:
         first.append(_bounds_sentence(judgement))
     if judgement.placeholders:
         first.append(_placeholder_sentence(judgement.placeholders, ids))
     return first
+
+
+def _kept_sentences(judgement: Judgement) -> list[str]:
+    """Return sentences on pairs that a kept judge has judged."""
+    rate, listed = judgement.rate, judgement.list_length
+    if judgement.unreliable_reason:
+        return [f"Cannot tell how many pairs are mismatched: {judgement.unreliable_reason}."]
+    low, estimate, high, most = (
+        f"{100 * share:.{int(share < 0.1)}f}%"
+        for share in (rate.low, rate.estimate, rate.high, judgement.upper_bound)
+    )
+    pairs = f"{listed:,} pairs fit worse than matched pairs do: 1 in 10 of these is a false alarm."
+    return [
+        f"At least {low} of the pairs are mismatched, about {estimate}, and at most {high} (90% "
+        "CI), captions of similar images included.",
+        f"If captions were swapped among the most similar pictures, up to {most}.",
+        pairs if listed else "No list of suspicious pairs has fewer than 10% false alarms.",
+    ]
 
 
 def rate_sentence(judgement: Judgement) -> str:

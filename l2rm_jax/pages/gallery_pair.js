@@ -7,7 +7,7 @@ const KIND_TEXTS = {
   swapped_caption: "this caption alone is more likely wrong than right",
   swapped_set: "all captions of this image seem to belong to another image",
   uninformative: "too vague to judge: it would fit many images equally well",
-  shifted: "in a run of rows whose captions fit the images of other rows",
+  unlike: "fits worse than 95% of the trusted pairs, but is more likely right, so it is kept",
   placeholder: "its picture is stored with many unrelated captions",
 };
 

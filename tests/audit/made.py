@@ -12,10 +12,15 @@ from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.train_pairs import TrainPairs
 from l2rm_jax.judging import Judgement
 from l2rm_jax.judging.groups import Repeated
-from l2rm_jax.judging.judgement import MATCHED, NEAR_DUPLICATE, SHIFTED, SWAPPED_CAPTION, Provenance
+from l2rm_jax.judging.judgement import (
+    MATCHED,
+    NEAR_DUPLICATE,
+    SWAPPED_CAPTION,
+    UNINFORMATIVE,
+    Provenance,
+)
 from l2rm_jax.judging.posterior import Mechanism
 from l2rm_jax.judging.rate import Rate
-from l2rm_jax.judging.shift import Shift
 
 PAIRS, IMAGES = 40, 20
 POSTERIOR = np.array([0.98, 0.92, 0.9, 0.9, 0.62, 0.02, *[0.0] * (PAIRS - 6)])
@@ -51,7 +56,7 @@ def mismatched_pairs(truth: np.ndarray) -> TrainPairs:
 
 def make_judgement(**changes) -> Judgement:
     kind = np.full(PAIRS, MATCHED)
-    kind[:5], kind[4], kind[5] = SWAPPED_CAPTION, SHIFTED, NEAR_DUPLICATE
+    kind[:5], kind[4], kind[5] = SWAPPED_CAPTION, UNINFORMATIVE, NEAR_DUPLICATE
     order = np.argsort(-POSTERIOR, kind="stable")
     q = np.empty(PAIRS)
     q[order] = np.cumsum(1 - POSTERIOR[order]) / np.arange(1, PAIRS + 1)
@@ -82,7 +87,6 @@ def make_judgement(**changes) -> Judgement:
             Mechanism("near", 0.6, 0.04, 0.8, np.nan),
         ),
         list_length=4,
-        shifts=(Shift(8, 30, -1),),
         repeated=(Repeated(0, 12),),
         placeholders=(),
         unreliable_reason="",
@@ -90,6 +94,8 @@ def make_judgement(**changes) -> Judgement:
         is_rankable=True,
         made=Provenance("linear", "linear (CCA, nested)", 5, 0, "0" * 16, "0.1.0"),
         upper_bound=0.35,
+        p=np.full(PAIRS, np.nan),
+        likeness=np.full(PAIRS, np.nan),
     )
     return dataclasses.replace(judgement, **changes)
 

@@ -65,7 +65,7 @@ def test_a_directory_is_audited_and_the_verdict_printed(data, tmp_path, capsys):
     assert status(line) == 0
     [(pairs, settings)] = asked
     assert settings.pop("executor") is LOCAL
-    assert settings == {"name": "linear", "folds": 5, "top": 3, "seed": 7}
+    assert settings == {"name": "linear", "folds": 5, "top": 3, "seed": 7, "judge": None}
     assert pairs.texts == TEXTS
     printed, said = capsys.readouterr().out, verdict(make_judgement())
     assert printed.splitlines()[: len(said)] == said

@@ -87,7 +87,12 @@ def test_the_table_has_every_pair_in_the_order_of_the_data(written):
     assert table["row"] == list(range(PAIRS)) and table["image_of"] == [k // 2 for k in range(40)]
     assert table["image"][3] == "photos/1.jpg" and table["caption"][0] == HOSTILE
     assert table["posterior"] == POSTERIOR.tolist()
-    assert table["kind"][:7] == [*["swapped_caption"] * 4, "shifted", "near_duplicate", "matched"]
+    assert table["kind"][:7] == [
+        *["swapped_caption"] * 4,
+        "uninformative",
+        "near_duplicate",
+        "matched",
+    ]
     assert table["proposal_1"][:2] == [3, None] and table["probability_2"][:2] == [0.1, None]
     assert table["none_fits"][:2] == [0.5, None] and table["id"] == [
         str(row) for row in range(PAIRS)

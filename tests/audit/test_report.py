@@ -88,7 +88,7 @@ def test_the_page_starts_with_the_verdict_and_shows_texts_as_they_are():
     hostile = r"row 0: a \<b\>\|dog\|\</b\> \`on\` \*a\* \[beach\](x)"
     assert f"| photos/0.jpg | {hostile} | row 1: caption 1 |" in page
     assert "| 0.990 | 0.950 | 90.0% | 2.0% |" in page and "| 0.600 | - | 4.0% |" in page
-    assert audit.lines.shift_sentence(audit.judgement.shifts[0]) in page and "| 12 | 0 |" in page
+    assert "| 12 | 0 |" in page
     assert page == report.page(make_audit(), None, ["kept.npy: rows"])
 
 

@@ -9,7 +9,6 @@ from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.judging import judge_pairs
 from l2rm_jax.judging.judgement import (
     MATCHED,
-    SHIFTED,
     SUSPECT,
     SWAPPED_CAPTION,
     SWAPPED_SET,
@@ -50,7 +49,7 @@ def test_clean_pairs_are_left_alone():
     audit = l2rm_jax.audit_pairs(images, captions, stored, top=0).judgement
     assert audit.rate.low < 0.01 and audit.rate.estimate < 0.02
     assert (audit.kind == MATCHED).mean() > 0.99
-    assert not audit.shifts and audit.unreliable_reason == ""
+    assert audit.unreliable_reason == ""
 
 
 @pytest.mark.slow
@@ -140,16 +139,6 @@ def test_a_stopped_audit_resumes(pairs, audit, tmp_path, monkeypatch, caplog):
     for name in ("posterior", "information", "proposal", "probability", "order"):
         np.testing.assert_array_equal(getattr(resumed, name), getattr(audit, name), err_msg=name)
     assert resumed.rate == audit.rate
-
-
-@pytest.mark.slow
-def test_shifted_rows_are_found():
-    images, captions, stored, _ = make_pairs(600, 1, 0.0, seed=3)
-    stored[200:300] = stored[199:299]
-    found = l2rm_jax.audit_pairs(images, captions, stored, top=0).judgement
-    [shift] = found.shifts
-    assert abs(shift.first - 200) <= 5 and abs(shift.last - 299) <= 5 and shift.offset == 1
-    assert (found.kind[210:290] == SHIFTED).all()
 
 
 @pytest.mark.slow

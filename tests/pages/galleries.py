@@ -69,7 +69,6 @@ def make_judgement(pairs: int, per_image: int, seed: int = 0) -> Judgement:
         rate=Rate(float(posterior.mean()), 0.1, 0.3),
         mechanisms=(),
         list_length=int(suspicious.sum()),
-        shifts=(),
         repeated=(),
         placeholders=(),
         unreliable_reason="",
@@ -77,6 +76,8 @@ def make_judgement(pairs: int, per_image: int, seed: int = 0) -> Judgement:
         auroc=0.95,
         is_rankable=True,
         made=Provenance("linear", "linear", 5, 0, "0" * 16, "0.1.0"),
+        p=np.full(pairs, np.nan),
+        likeness=np.full(pairs, np.nan),
     )
 
 

@@ -34,6 +34,7 @@ from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import ConfigError, DataError
 
 SCENES = "scenes"  # the built-in data set
+_HASHED = 16  # digits of a hash
 
 
 def open_pairs(path: str | Path, split: str = "train") -> Pairs:
@@ -77,7 +78,15 @@ def with_table(
         whole = read_columns(directory, pairs.split, len(drawn.whole))
         columns = {name: values[drawn.rows] for name, values in whole.items()}
     pictures = picture_files(directory, pairs.image_ids)
-    return replace(pairs, columns=columns, pictures=pictures)
+    encoder = _encoder_hashes(read_record(directory) or {})
+    return replace(pairs, columns=columns, pictures=pictures, encoder=encoder)
+
+
+def _encoder_hashes(record: dict[str, Any]) -> str:
+    """Return the start of the hashes of the weights of both encoders; "" if none is known."""
+    sides = [(record.get("encoder") or {}).get(side) or {} for side in ("images", "captions")]
+    hashes = [side.get("weights", "")[:_HASHED] for side in sides]
+    return " and ".join(hashes) if all(hashes) else ""
 
 
 def picture_files(directory: str | Path, ids: Sequence[str]) -> list[Path] | None:

@@ -1,0 +1,164 @@
+"""Judge a set of new pairs by a kept judge: scores pair by pair, then the numbers of the set."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from l2rm_jax.data.pairs import SUSPICIOUS, Pairs
+from l2rm_jax.data.vectors import has_vectors
+from l2rm_jax.errors import DataError
+from l2rm_jax.judging.classify import kinds
+from l2rm_jax.judging.conformal import p_values, q_values
+from l2rm_jax.judging.content_keys import Keys, content_keys
+from l2rm_jax.judging.drift import (
+    FEWEST,
+    LEAST,
+    UNLIKE_AUROC,
+    Drift,
+    draw_sample,
+    find_drift,
+    join_samples,
+)
+from l2rm_jax.judging.judgement import (
+    MATCHED,
+    UNLIKE,
+    Judgement,
+    Provenance,
+    empty_fields,
+)
+from l2rm_jax.judging.kept_judge import Judged, KeptJudge
+from l2rm_jax.judging.known_mixture import fit_mixture
+from l2rm_jax.judging.posterior import FALSE_ALARMS
+from l2rm_jax.judging.witnesses import likeness
+from l2rm_jax.version import __version__
+
+LEAST_P = 0.05  # of a pair that fits like a matched one
+
+
+def check_sides(judge: KeptJudge, pairs: Pairs) -> None:
+    """Check that pairs have vectors of the same kind as the judge's.
+
+    Raises:
+      DataError: a side is not vectors, of another size, or of another encoder.
+    """
+    if not has_vectors(pairs):
+        raise DataError(
+            f"{pairs.name}: found regions or words, expected one vector per image and caption, by "
+            "the encoder of the judge's pairs"
+        )
+    expected = judge.models.image_mean.shape[1], judge.models.caption_mean.shape[1]
+    found = (pairs.images.shape[-1], pairs.captions.shape[-1])
+    for side, size, other in zip(("images", "captions"), expected, found, strict=True):
+        if size != other:
+            raise DataError(
+                f"{pairs.name}: {side}: found vectors with {other} dimensions, expected {size}, as "
+                "the pairs of the judge have"
+            )
+    encoders = pairs.encoder, judge.about.encoder
+    if all(encoders) and encoders[0] != encoders[1]:
+        raise DataError(
+            f"{pairs.name}: found vectors of the encoder {encoders[0]}, expected {encoders[1]}, "
+            "which made the vectors of the judge"
+        )
+
+
+def score_pairs(judge: KeptJudge, pairs: Pairs, keys: Keys | None = None) -> Judged:
+    """Score pairs with one vector per image and caption; each score depends on its pair alone.
+
+    Args:
+      judge: the judge.
+      pairs: the pairs.
+      keys: their content hashes, if they are known.
+    """
+    keys = content_keys(pairs) if keys is None else keys
+    image_of = pairs.image_of
+    key = keys.image[image_of]
+    fold, rows = judge.fold_of(key), np.arange(len(image_of))
+    found = judge.scores((pairs.images, pairs.captions), image_of, rows, key, fold)
+    p = p_values(found[0], judge.reference.information, judge.weights())
+    like = np.full(len(p), np.nan, np.float32)
+    if judge.witnesses is not None:
+        like = likeness(judge.witnesses, judge.model(0), pairs, keys.image)
+    pair_key, sample = keys.of_pairs(image_of), draw_sample(pairs, keys)
+    return Judged(p, *found, like, fold, image_of, key, pair_key, sample)
+
+
+def finish(judge: KeptJudge, parts: Sequence[Judged]) -> Judgement:
+    """Judge a set of scored pairs: rate, posterior, false discovery rates and drift.
+
+    Args:
+      judge: the judge that scored them.
+      parts: the scores, in the order of the data; images are numbered on from part to part.
+    """
+    counts = [int(part.image_of.max(initial=-1)) + 1 for part in parts]
+    starts = np.cumsum([0, *counts[:-1]])
+    image_of = np.concatenate([x.image_of + at for x, at in zip(parts, starts, strict=True)])
+    *columns, samples = zip(*parts, strict=True)
+    p, information, similarity, contrast, like, fold, _, key, pair_key = map(
+        np.concatenate, columns
+    )
+    image = np.unique(key, return_inverse=True)[1]
+    mixture = fit_mixture(information, image, judge.reference, judge.about.seed)
+    sample = join_samples(samples)
+    drift = None
+    if len(sample.key) >= FEWEST:
+        known = judge.images, judge.captions
+        drift = find_drift(sample, judge.fold_models(), known, judge.about.temperature)
+    q, reason = q_values(p), _why_not(len(sample.key), drift)
+    posterior, about = mixture.posterior, judge.about
+    least = np.ones(int(image_of.max()) + 1)
+    np.minimum.at(least, image_of, posterior)
+    together = np.where(np.bincount(image_of)[image_of] > 1, least[image_of], 0)
+    kind = kinds(posterior, together > SUSPICIOUS, contrast, image_of)
+    kind[(kind == MATCHED) & (p <= LEAST_P)] = UNLIKE
+    with np.errstate(over="ignore"):
+        data = f"{int(pair_key.sum(dtype=np.uint64)):016x}"
+    return Judgement(
+        image_of=image_of,
+        fold=fold,
+        group=image_of,
+        similarity=similarity,
+        information=information,
+        posterior_set=together,
+        posterior_caption=posterior,
+        posterior=posterior,
+        fdr=q,
+        kind=kind,
+        order=np.lexsort((pair_key, information)),
+        conflicts=np.zeros((0, 2), np.int64),
+        rate=mixture.rate,
+        mechanisms=(),
+        list_length=int(np.count_nonzero(q <= FALSE_ALARMS)),
+        unreliable_reason=reason,
+        auroc=about.auroc,
+        is_rankable=drift is None or drift.is_told,
+        made=Provenance(
+            about.by, about.by, about.folds, about.seed, data, __version__, judge=about.data
+        ),
+        upper_bound=mixture.upper_bound,
+        notes=_notes(drift),
+        **empty_fields(len(p)) | {"p": p, "likeness": like},
+    )
+
+
+def _why_not(images: int, drift: Drift | None) -> str:
+    """Return why the rate cannot be told; "" if it can."""
+    if drift is None:
+        return f"found {images} images, expected {FEWEST} or more for a rate and the test of drift"
+    if not drift.is_told:
+        return (
+            "these captions fit the best of their images worse than the reference's do "
+            f"(AUROC {drift.fits:.2f}, expected {LEAST})"
+        )
+    return ""
+
+
+def _notes(drift: Drift | None) -> tuple[str, ...]:
+    if drift is None:
+        return ()
+    return tuple(
+        f"The {name} are unlike the reference's (told apart with {found:.2f}): p-values may be too "
+        "small. Decide 50 pairs by eye."
+        for name, found in (("images", drift.images), ("captions", drift.captions))
+        if found > UNLIKE_AUROC
+    )

@@ -1,0 +1,134 @@
+"""Grade captions by those of similar trusted images, their witnesses.
+
+If similar images have similar captions, the caption probably describes its image. The image itself
+needs no caption, so captions of a model can be graded. The information finds mismatched pairs
+better; people agree more with this score.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Float16, Float32, Int, UInt64
+
+from l2rm_jax.data.files import open_arrays, replace_arrays
+from l2rm_jax.data.pairs import SUSPICIOUS, Pairs
+from l2rm_jax.judging.content_keys import Keys
+from l2rm_jax.linear.cca import Cca
+from l2rm_jax.linear.rows import unit_rows
+
+WITNESSES_FILE = "witnesses.npz"
+_IMAGES, _EACH = 5000, 5  # most images, and captions of each
+_NEAREST = 50  # images that are asked; there must be more
+_TEMPERATURE = 0.05  # of their weights
+_BLOCK = 128  # pairs; each block is filled up, so that a score depends on its pair alone
+
+
+class Witnesses(NamedTuple):
+    """W trusted images, each with five captions; fewer captions are repeated.
+
+    Attributes:
+      keys: [W] hashes of the images.
+      codes: [W, components] of the images, by the model of the first fold.
+      mean: [dc] mean of the captions' vectors.
+      captions: [W, 5, dc] vectors without the mean, of unit length.
+    """
+
+    keys: UInt64[np.ndarray, " W"]
+    codes: Float16[np.ndarray, "W components"]
+    mean: Float32[np.ndarray, " dc"]
+    captions: Float16[np.ndarray, "W 5 dc"]
+
+
+def find_witnesses(
+    model: Cca, pairs: Pairs, keys: Keys, posterior: Float[np.ndarray, " pairs"]
+) -> Witnesses | None:
+    """Return the witnesses among judged pairs: images with the smallest hashes and their captions.
+
+    None if hardly any image is trusted.
+
+    Args:
+      model: of the first fold.
+      pairs: the pairs, as vectors.
+      keys: content hashes.
+      posterior: probability that each pair is mismatched; suspicious captions are no witnesses.
+    """
+    trusted = np.flatnonzero(posterior <= SUSPICIOUS)
+    key = keys.image[pairs.image_of[trusted]]
+    trusted = trusted[np.lexsort((keys.caption[trusted], key))]
+    key, first, count = np.unique(np.sort(key), return_index=True, return_counts=True)
+    if len(key) <= _NEAREST:
+        return None
+    rows = first[:_IMAGES, None] + np.arange(_EACH) % count[:_IMAGES, None]
+    rows = trusted[rows]
+    vectors = np.asarray(pairs.captions[rows.ravel()], np.float32)
+    mean = vectors.mean(axis=0)
+    said = unit_rows(vectors - mean).reshape(*rows.shape, -1).astype(np.float16)
+    codes = model.encode_images(pairs.images[pairs.image_of[rows[:, 0]]])
+    return Witnesses(key[:_IMAGES], np.asarray(codes, np.float16), mean, said)
+
+
+def likeness(
+    witnesses: Witnesses, model: Cca, pairs: Pairs, key: UInt64[np.ndarray, " images"]
+) -> Float32[np.ndarray, " pairs"]:
+    """Return how well each caption agrees with the captions of images similar to its image.
+
+    The most similar images, without the image itself, are weighted by a softmax of their cosines;
+    of each, the caption counts that is most similar to the pair's.
+
+    Args:
+      witnesses: trusted images with captions.
+      model: of the first fold.
+      pairs: the pairs, as vectors.
+      key: hash of each image.
+    """
+    found = np.empty(len(pairs), np.float32)
+    codes, said = jnp.asarray(witnesses.codes), jnp.asarray(witnesses.captions)
+    for start in range(0, len(found), _BLOCK):
+        rows = np.arange(start, min(start + _BLOCK, len(found)))
+        block = np.pad(rows, (0, _BLOCK - len(rows)), mode="edge")
+        image = pairs.image_of[block]
+        similar = np.array(_cosines(np.asarray(pairs.images[image], np.float32), model, codes))
+        similar[key[image, None] == witnesses.keys] = -np.inf
+        near = _highest(similar)
+        captions = unit_rows(np.asarray(pairs.captions[block], np.float32) - witnesses.mean)
+        values = _weighted(np.take_along_axis(similar, near, axis=1), captions, said, near)
+        found[rows] = np.asarray(values)[: len(rows)]
+    return found
+
+
+def _highest(similar: Float[np.ndarray, "n W"]) -> Int[np.ndarray, "n k"]:
+    """Return the places of the highest values, in the order of the places."""
+    return np.sort(np.argpartition(-similar, _NEAREST, axis=1)[:, :_NEAREST], axis=1)
+
+
+@jax.jit
+def _cosines(images: jax.Array, model: Cca, codes: jax.Array) -> jax.Array:
+    own = model.encode_images(images)
+    return jnp.matmul(own, codes.astype(jnp.float32).T, precision="highest")
+
+
+@jax.jit
+def _weighted(
+    similar: jax.Array, captions: jax.Array, said: jax.Array, near: jax.Array
+) -> jax.Array:
+    """Return the mean over near images of the highest cosine with their captions."""
+    cosines = jnp.einsum("bkcd,bd->bkc", said[near].astype(jnp.float32), captions)
+    return jnp.sum(jax.nn.softmax(similar / _TEMPERATURE, axis=1) * cosines.max(axis=2), axis=1)
+
+
+def write_witnesses(path: Path, witnesses: Witnesses) -> None:
+    """Write witnesses to one file, which appears when it is complete."""
+    replace_arrays(path, witnesses._asdict())
+
+
+def open_witnesses(path: Path) -> Witnesses:
+    """Open the witnesses that an audit has kept.
+
+    Raises:
+      DataError: the file is damaged.
+    """
+    with open_arrays(path, "witnesses of a kept judge", "remove it to judge without") as file:
+        return Witnesses(*(file[name] for name in Witnesses._fields))
