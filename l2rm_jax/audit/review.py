@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from l2rm_jax.data.pairs import same_pairs
 from l2rm_jax.errors import ConfigError, DataError
@@ -26,7 +26,7 @@ LIST, REVIEW = DOORS = ("list", "review")  # view in which a pair was decided
 HEADER = ("row", "decision", "caption", "door", "weight")
 PAIRS = "pairs"  # a further column: fingerprint of the pairs
 _EDGES = (0.05, 0.5, 0.95)  # of the strata
-_Z = norm.ppf(0.95)  # of a 90% interval
+_Z = ndtri(0.95)  # of a 90% interval
 
 
 class Decisions(NamedTuple):
