@@ -1,9 +1,9 @@
-"""The table of all config fields in `configs/README.md`, made from `l2rm_jax/config`.
+"""The list of all config fields in `configs/README.md`, made from `l2rm_jax/config`.
 
-python -m experiments.pages.field_table            # rewrite the table in the page
+python -m experiments.pages.field_table            # rewrite the list in the page
 python -m experiments.pages.field_table --check    # exit with status 1 if the page is out of date
 
-Each field makes a row: its name, its default and its meaning.
+Each field makes a line: its name, its default and its meaning.
 """
 
 import json
@@ -32,14 +32,12 @@ def main(arguments: list[str] | None = None) -> None:
     if page == current:
         return
     if check:
-        sys.exit(
-            f"{PAGE}: the field table is out of date; run python -m experiments.pages.field_table"
-        )
+        sys.exit(f"{PAGE}: the fields are out of date; run python -m experiments.pages.field_table")
     PAGE.write_text(current)
 
 
-def updated(page: str, table: str) -> str:
-    """The page with `table` between the marks `START` and `END`.
+def updated(page: str, fields: str) -> str:
+    """The page with `fields` between the marks `START` and `END`.
 
     Raises:
       DataError: the page does not hold each mark once, in this order.
@@ -47,11 +45,11 @@ def updated(page: str, table: str) -> str:
     block = re.compile(f"{re.escape(START)}\n.*?{re.escape(END)}", re.DOTALL)
     if page.count(START) != 1 or page.count(END) != 1 or not block.search(page):
         raise DataError(f"{PAGE}: expected the line {START} once and, below it, {END} once")
-    return block.sub(lambda _: f"{START}\n\n{table}\n{END}", page)
+    return block.sub(lambda _: f"{START}\n\n{fields}\n{END}", page)
 
 
 def markdown(fields: Mapping[str, Field], sections: Mapping[str, str]) -> str:
-    """Return a heading, a description and a table for each section of the config."""
+    """Return a heading, a description and a list of fields for each section of the config."""
     lines = []
     for section, about in sections.items():
         rows = {name: each for name, each in fields.items() if name.rpartition(".")[0] == section}
@@ -59,9 +57,8 @@ def markdown(fields: Mapping[str, Field], sections: Mapping[str, str]) -> str:
         if about:
             lines += [escaped(about), ""]
         if rows:
-            lines += ["| field | default | meaning |", "|---|---|---|"]
             lines += [
-                f"| `{name}` | `{_shown(each.default)}` | {escaped(each.meaning)} |"
+                f"- `{name} = {_shown(each.default)}`: {escaped(each.meaning)}"
                 for name, each in rows.items()
             ]
             lines.append("")
@@ -73,8 +70,8 @@ def _shown(value: Any) -> str:
 
 
 def escaped(text: str) -> str:
-    """The text as Markdown shows it unchanged in a cell of a table; `code` stays as it is."""
-    return re.sub(r"`[^`]*`|[\\|*<]|(?<![A-Za-z0-9])_", _escape, text)
+    """The text as Markdown shows it unchanged; `code` stays as it is."""
+    return re.sub(r"`[^`]*`|[\\*<]|(?<![A-Za-z0-9])_", _escape, text)
 
 
 def _escape(match: re.Match) -> str:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from l2rm_jax.data.pairs import same_pairs
 from l2rm_jax.errors import ConfigError, DataError
@@ -27,7 +27,7 @@ HEADER = ("row", "decision", "caption", "door", "weight")
 _REQUIRED = HEADER[:2]
 PAIRS = "pairs"  # a further column: fingerprint of the pairs
 _EDGES = (0.05, 0.5, 0.95)  # of the strata
-_Z = norm.ppf(0.95)  # of a 90% interval
+_Z = ndtri(0.95)  # of a 90% interval
 _DOOR = re.compile(r"\w[\w .-]{0,39}", re.ASCII)
 
 

@@ -22,9 +22,6 @@ from l2rm_jax.devices.batch import Batch
 from l2rm_jax.devices.hosts import Share, usable_cores
 from l2rm_jax.errors import ConfigError
 
-with unconfigured_root():  # it imports orbax
-    import grain
-
 BUCKETS = (8, 12, 16, 20, 24, 32, 48, 64)  # numbers of words to which captions are padded
 MAX_WORDS = 64
 WHOLE_BATCH = Share()  # of a single host
@@ -221,19 +218,17 @@ class BatchReader(CaptionReader):
 
 
 def read_ahead(build: Callable[[int], T], steps: range) -> Iterator[T]:
-    """Iterate over `build(step)`, which threads call a few steps ahead; its errors are raised."""
-    source = grain.MapDataset.source(steps).map(build)
-    return iter(source.to_iter_dataset(read_options()))
+    """Iterate over `build(step)`, which threads call a few steps ahead; its errors are raised.
 
-
-def read_options() -> grain.ReadOptions:
-    """Options of grain's reader: one thread per core, at least 2 and at most 16.
-
-    A single thread reads and checks too few pairs per second for an accelerator. Memory holds the
-    batches of one step per thread.
+    There is one thread per core, at least 2 and at most 16: a single one reads and checks too few
+    pairs per second for an accelerator. Memory holds the batches of one step per thread.
     """
+    with unconfigured_root():  # it imports orbax, which takes a second: not where nothing is read
+        import grain
+
     threads = min(max(usable_cores(), 2), 16)
-    return grain.ReadOptions(num_threads=threads, prefetch_buffer_size=max(threads, 4))
+    options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=max(threads, 4))
+    return iter(grain.MapDataset.source(steps).map(build).to_iter_dataset(options))
 
 
 def stream_seed(seed: int, epoch: int, stream: str) -> list[int]:

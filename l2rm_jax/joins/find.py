@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 from l2rm_jax.errors import DataError
 from l2rm_jax.joins.blind import find_start
 from l2rm_jax.joins.evidence import LEAST_IMAGES, fit_evidence
-from l2rm_jax.joins.findings import UNREPAIRED, Named, name_rules
+from l2rm_jax.joins.findings import UNREPAIRED, Named, name_both, name_rules
 from l2rm_jax.joins.maps import Orders, read_orders
 from l2rm_jax.joins.placebo import passes
 from l2rm_jax.joins.search import Explanation, follow
@@ -157,8 +157,34 @@ def search(table: Table, seed: int) -> Misaligned:
     more = _search_once(make_table(v, t, found.image_of, *names, table.groups), orders, seed)
     if not (further := [finding for finding in more.findings if finding.repaired]):
         return found
-    findings = sorted((*found.findings, *further), key=lambda finding: finding.first)
-    return replace(found, findings=tuple(findings), image_of=more.image_of)
+    findings = _joined(found.findings, further, len(table))
+    return replace(found, findings=findings, image_of=more.image_of)
+
+
+def _joined(
+    first: Sequence[Finding], further: Sequence[Finding], total: int
+) -> tuple[Finding, ...]:
+    """Join the findings of two searches; offsets of the same rows become one finding."""
+    once, again = _of_shared_rows(first, further), _of_shared_rows(further, first)
+    both = once + again
+    kept = [x for x in (*first, *further) if x not in both]
+    if both:
+        named = name_both(
+            *([part for x in side for part in x.details["pieces"]] for side in (once, again)), total
+        )
+        matched = np.average([x.matched for x in both], weights=[x.rows for x in both])
+        kept.append(_finding(named, True, float(matched), total))
+    return tuple(sorted(kept, key=lambda finding: finding.first))
+
+
+def _of_shared_rows(findings: Sequence[Finding], others: Sequence[Finding]) -> list[Finding]:
+    """Return the findings of offsets that share rows with offsets among the others."""
+    spans = [(x.first, x.end) for x in others if "pieces" in x.details]
+    return [
+        x
+        for x in findings
+        if "pieces" in x.details and any(x.first < b and a < x.end for a, b in spans)
+    ]
 
 
 def _search_once(table: Table, orders: Orders, seed: int) -> Misaligned:

@@ -1,6 +1,6 @@
 """Name an explanation: one finding per rule, or per group of pieces with one cause."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -14,6 +14,7 @@ from l2rm_jax.joins.search import NONE, STORED, Explanation
 from l2rm_jax.joins.table import Table
 
 UNREPAIRED = ("shuffled_within", "shuffled", "sorted_alone", "unrelated")
+Piece = tuple[int, int, int]  # first row, end, offset in rows
 _FEW = 0.1  # rows of other offsets, relative to the longest piece, with a cause of their own
 _NEAR = 12  # largest step of a drift, and gap between its pieces, in rows
 
@@ -78,9 +79,9 @@ def _rows(parts: Iterable[tuple[int, int]]) -> Int[np.ndarray, " n"]:
     return np.concatenate([np.arange(a, b) for a, b in parts])
 
 
-def _merged(moved: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+def _merged(moved: list[Piece]) -> list[Piece]:
     """Join pieces of one offset with at most three rows between them."""
-    result: list[tuple[int, int, int]] = []
+    result: list[Piece] = []
     for a, b, d in sorted(moved):
         if result and result[-1][2] == d and a - result[-1][1] <= 3:
             result[-1] = result[-1][0], b, d
@@ -138,7 +139,7 @@ def _order(name: tuple, each: int) -> tuple[str, dict[str, Any]]:
     return known[kind]
 
 
-def _moved(parts: list[tuple[int, int, int]], labels: np.ndarray) -> Named:
+def _moved(parts: list[Piece], labels: np.ndarray) -> Named:
     """Name pieces whose captions belong to rows some way on."""
     rows, offsets = _rows((a, b) for a, b, _ in parts), [d for *_, d in parts]
     details: dict[str, Any] = {"pieces": parts, "offset": offsets[0]}
@@ -166,7 +167,26 @@ def _moved(parts: list[tuple[int, int, int]], labels: np.ndarray) -> Named:
     return Named("reordered_blocks", rows, details | {"size": _block_size(parts)})
 
 
-def _is_exchange(parts: list[tuple[int, int, int]], total: int) -> bool:
+def name_both(first: Sequence[Piece], further: Sequence[Piece], total: int) -> Named:
+    """Name the offsets that two searches found one after the other in the same rows.
+
+    Args:
+      first: pieces (first row, end, offset) as stored.
+      further: pieces of the table in which the first ones are put back.
+      total: number of rows.
+    """
+    once, again = (np.zeros(total, int) for _ in range(2))
+    for offsets, parts in ((once, first), (again, further)):
+        for a, b, d in parts:
+            offsets[a:b] = d
+    both = again + once[np.clip(np.arange(total) + again, 0, total - 1)]
+    parts = [(a, b, int(both[a])) for a, b in pieces(both) if both[a]]
+    # Where pieces of the two searches end a few rows apart, fragments are left.
+    parts = _merged([(a, b, d) for a, b, d in parts if b - a > _NEAR] or parts)
+    return _moved(parts, np.where(both == 0, STORED, NONE))
+
+
+def _is_exchange(parts: list[Piece], total: int) -> bool:
     """Return whether the pieces have the images of each other, once each."""
     count, inside = np.zeros(total, int), np.zeros(total, bool)
     for a, b, d in parts:
@@ -175,7 +195,7 @@ def _is_exchange(parts: list[tuple[int, int, int]], total: int) -> bool:
     return (count[inside] == 1).mean() > 0.85 and count[~inside].sum() < 0.15 * inside.sum()
 
 
-def _block_size(parts: list[tuple[int, int, int]]) -> int:
+def _block_size(parts: list[Piece]) -> int:
     """Return the size that the pieces are multiples of; 0 if there is none."""
     steps = np.diff(np.unique([x for a, b, _ in parts for x in (a, b)]))
     for size in sorted({int(s) for s in steps if s > 4}):

@@ -306,9 +306,8 @@ def _diagonals(
     """Compute scaled similarities of captions with their images: diagonals of small blocks."""
     values = np.empty(len(captions), np.float32)
     for rows, filled in padded_blocks(np.arange(len(captions)), _PAIRS):
-        block = model.similarity(images[rows], captions[rows])
-        found = jnp.diagonal(jnp.asarray(block, jnp.float32)) / model.temperature
-        values[rows[:filled]] = np.asarray(found)[:filled]
+        block = np.asarray(model.similarity(images[rows], captions[rows]), np.float32)
+        values[rows[:filled]] = block.diagonal()[:filled] / np.float32(model.temperature)
     return values
 
 

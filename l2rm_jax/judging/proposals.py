@@ -37,8 +37,9 @@ from l2rm_jax.linear.cca import Cca, Ridge
 from l2rm_jax.linear.rows import Rows, unit_rows
 from l2rm_jax.linear.span import ridge_in, span, whole
 
-# Size of a problem: geometric mean of its numbers of images and captions. Up to `GROUP`, costs are
-# a matrix; up to `MOST_UNITS`, they are computed block by block; larger ones are split into groups.
+# Size of a problem: geometric mean of its numbers of images and captions. Up to `MOST_UNITS`, costs
+# are computed block by block; the program of a matrix of costs takes 5 s more to compile, so only
+# larger problems, split into groups of at most `GROUP`, have matrices.
 GROUP, MOST_UNITS = 2048, 12_000
 _RIDGE, _POWER = Ridge(0.3, 0.3), 1.0
 _TEMPERATURE = 0.05  # of the cosines; also the entropy of the transport
@@ -115,7 +116,7 @@ def propose(
     size = math.sqrt(len(shown) * len(rows))
     groups = divide(image_codes, caption_codes, MOST_UNITS if size <= MOST_UNITS else GROUP, seed)
     shape = None
-    if size <= GROUP or len(groups) > 1:
+    if len(groups) > 1:
         shape = tuple(max(map(len, side)) for side in zip(*groups, strict=True))
     calls = (
         (image_codes[i], caption_codes[c], mass[i], _places(i, position[c]), curve, shape, top)

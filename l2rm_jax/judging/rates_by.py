@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.optimize import isotonic_regression
-from scipy.stats import chi2
+from scipy.special import chdtri
 
 from l2rm_jax.judging.rate import Rate
 
@@ -87,7 +87,7 @@ def rates_by(
     value, smooth = value[judged], _smoothed(posterior[judged], information[judged])
     tests = max(1, np.count_nonzero(pairs >= _FEWEST))
     allowed = _design_effects(smooth, value, image_of[judged], len(names))
-    allowed *= chi2.isf((1 - _CONFIDENCE) / tests, 1) / 2
+    allowed *= chdtri(1, (1 - _CONFIDENCE) / tests) / 2  # quantile of chi squared
     ratio = smooth / max(rate.estimate, _FLOOR)
     fits = np.stack([_fit(ratio, value, overall, allowed) for overall in rate])
     ends = fits[0, 0], fits[:, 1].min(axis=0), fits[:, 2].max(axis=0)

@@ -16,8 +16,10 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -29,9 +31,8 @@ from l2rm_jax.errors import CheckpointError, first_line
 from l2rm_jax.run.config_file import check_plain_path
 from l2rm_jax.run.results import to_jsonable
 
-with unconfigured_root():  # orbax logs while it is imported
+if TYPE_CHECKING:
     import orbax.checkpoint as ocp
-    from orbax.checkpoint import checkpoint_managers as policies
 
 RETRY_PAUSES = (1.0, 4.0)  # seconds before a failed read is tried again
 
@@ -61,6 +62,14 @@ def hide_repeated_errors() -> None:
 
 
 hide_repeated_errors()
+
+
+@cache
+def _orbax() -> ModuleType:
+    """Import orbax when a checkpoint is read or written; it takes a second, and logs."""
+    with unconfigured_root():
+        import orbax.checkpoint as ocp
+    return ocp
 
 
 class Resumed(NamedTuple):
@@ -274,7 +283,9 @@ def read_checkpoint(directory: Path, make_abstract: Callable[[dict[str, Any]], P
     directory = directory.absolute()  # orbax takes no other path
     try:
         with unconfigured_root():
-            metadata = _retry(lambda: ocp.StandardCheckpointHandler().metadata(directory / "state"))
+            metadata = _retry(
+                lambda: _orbax().StandardCheckpointHandler().metadata(directory / "state")
+            )
             shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), metadata.tree)
             return _restore(directory, make_abstract(shapes))[0]
     except Exception as error:  # damage surfaces as nearly any type
@@ -283,13 +294,15 @@ def read_checkpoint(directory: Path, make_abstract: Callable[[dict[str, Any]], P
         ) from error
 
 
-def _manager(directory: Path, kept: int) -> ocp.CheckpointManager:
-    options = ocp.CheckpointManagerOptions(preservation_policy=policies.LatestN(kept))
+def _manager(directory: Path, kept: int) -> "ocp.CheckpointManager":
+    ocp = _orbax()
+    policy = ocp.checkpoint_managers.LatestN(kept)
+    options = ocp.CheckpointManagerOptions(preservation_policy=policy)
     return ocp.CheckpointManager(directory, options=options)
 
 
 @contextlib.contextmanager
-def _save_errors(manager: ocp.CheckpointManager) -> Iterator[None]:
+def _save_errors(manager: "ocp.CheckpointManager") -> Iterator[None]:
     """Raise errors of a save, or of the wait for it, as `CheckpointError`.
 
     A failed save leaves an unfinished directory, which is never read as a checkpoint.
@@ -307,9 +320,10 @@ def _save_errors(manager: ocp.CheckpointManager) -> Iterator[None]:
         ) from error
 
 
-def _save_args(state: PyTree, progress: dict[str, Any]) -> ocp.args.Composite:
+def _save_args(state: PyTree, progress: dict[str, Any]) -> "ocp.args.Composite":
     record = {"progress": progress, "checksum": _checksum(state, progress)}
-    return ocp.args.Composite(state=ocp.args.StandardSave(state), record=ocp.args.JsonSave(record))
+    args = _orbax().args
+    return args.Composite(state=args.StandardSave(state), record=args.JsonSave(record))
 
 
 def _restore(directory: Path, abstract_state: PyTree) -> tuple[PyTree, dict[str, Any]]:
@@ -318,7 +332,7 @@ def _restore(directory: Path, abstract_state: PyTree) -> tuple[PyTree, dict[str,
     Each host reads on its own: with orbax's manager, a host that succeeds would wait for one that
     fails.
     """
-    targets = jax.tree.map(_restore_target, abstract_state)
+    ocp, targets = _orbax(), jax.tree.map(_restore_target, abstract_state)
     state, record = _retry(
         lambda: (
             ocp.StandardCheckpointHandler().restore(

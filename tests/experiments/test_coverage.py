@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from experiments.judging import coverage
+from l2rm_jax.linear.rows import unit_rows
 
 
 def test_sets_are_as_they_are_asked_for():
@@ -15,6 +16,16 @@ def test_sets_are_as_they_are_asked_for():
     for found, own in ((pairs, 0.1), (with_noise, 3.0)):
         spectrum = np.linalg.svd(found.images, compute_uv=False)[8:] / np.sqrt(2000)
         assert np.median(spectrum) == pytest.approx(own, rel=0.1)  # beyond the shared directions
+
+
+@pytest.mark.parametrize("kind", ["one", "repeated", "separated"])
+def test_small_sets_are_of_their_kind(kind):
+    pairs, wrong = coverage.make_kind(kind, 300, 0.2, None)
+    assert wrong.sum() == 60 and (pairs.image_of == np.arange(300)).all()
+    assert len(np.unique(pairs.images, axis=0)) == (60 if kind == "repeated" else 300)
+    if kind == "separated":
+        cosines = (unit_rows(pairs.images) * unit_rows(pairs.captions)).sum(axis=1)
+        assert ((cosines < 0.7) == wrong).all()
 
 
 @pytest.mark.slow

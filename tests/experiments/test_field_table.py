@@ -1,4 +1,4 @@
-"""The table of config fields in configs/README.md is made from l2rm_jax/config."""
+"""The list of config fields in configs/README.md is made from l2rm_jax/config."""
 
 import pytest
 
@@ -11,15 +11,15 @@ def test_page_is_up_to_date():
     field_table.main(["--check"])
 
 
-def test_cells_are_escaped():
+def test_meanings_are_escaped():
     fields = {"seed": Field(0, "`a_b`, <x> of a|b from _x")}
-    table = field_table.markdown(fields, {"": ""})
-    assert "| `seed` | `0` | `a_b`, \\<x> of a\\|b from \\_x |" in table
+    listed = field_table.markdown(fields, {"": ""})
+    assert "- `seed = 0`: `a_b`, \\<x> of a|b from \\_x\n" in listed
 
 
 def test_check_fails_where_the_page_differs(tmp_path, monkeypatch):
     page = tmp_path / "README.md"
-    page.write_text(field_table.PAGE.read_text().replace("| `train.epochs`", "| `train.epoch`"))
+    page.write_text(field_table.PAGE.read_text().replace("`train.epochs =", "`train.epoch ="))
     monkeypatch.setattr(field_table, "PAGE", page)
     with pytest.raises(SystemExit, match="out of date"):
         field_table.main(["--check"])
