@@ -232,7 +232,7 @@ def evaluate_checkpoints(config: ConfigDict, paths: Sequence[str | Path]) -> Row
         mean = 0.0
         for key, weights in networks.items():
             model = model_from_state_dict(weights, dropout=0.0, chunk=config.model.chunk)
-            variables = replicas.replicate(variables_from_state_dict(weights))
+            variables = replicas.to_host(replicas.replicate(variables_from_state_dict(weights)))
             hints = scoring_hints(config, model.is_product)
             with matmul_precision(config.precision), advise_on_memory("scoring test", hints):
                 sims = scorer(model).similarities(variables, test)

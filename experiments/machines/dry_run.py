@@ -208,14 +208,14 @@ def compile_step(
     Raises:
       jax.errors.JaxRuntimeError: the TPU compiler says that the step does not fit in memory.
     """
-    method, *inputs = step_inputs(config, len(devices), *shapes)
+    method, state, batch = step_inputs(config, len(devices), *shapes)
 
     def per_device(x: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((len(devices), *x.shape), x.dtype)
 
     step = Replicas(devices).map(skip_non_finite(method.step), donate=True).function
     with matmul_precision(config.precision), _pretending_to_run_on(machine):
-        lowered = step.lower(*jax.tree.map(per_device, inputs))
+        lowered = step.lower(state, jax.tree.map(per_device, batch))
     begin = time.perf_counter()
     on_gpu = machine.platform == "gpu"
     compiled = lowered.compile(compiler_options=GPU_OPTIONS if on_gpu else None)

@@ -1,8 +1,8 @@
 """Map work over devices, and set the precision of their matrix products.
 
 No other file depends on the number of devices. A training step is mapped over the devices of all
-hosts; hosts communicate in the step and in `Replicas.gather_host_rows` and
-`Replicas.require_same_on_hosts`, which every host must call.
+hosts, by `pmap` on one host and by `shard_map` on several; hosts communicate in the step and in
+`Replicas.gather_host_rows` and `Replicas.require_same_on_hosts`, which every host must call.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 import jax
@@ -31,9 +32,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 AXIS = "batch"
-# Function that maps over devices: "pmap" or "shard_map". Results are the same bit for bit.
-# `shard_map` is for one host.
+# Function that maps over the devices of one host: "pmap" or "shard_map". Results are the same bit
+# for bit. Devices of several hosts are always mapped by `shard_map`.
 MAPPED_BY = "pmap"
+WHOLE, SPLIT = PartitionSpec(), PartitionSpec(AXIS)
 SLOW_STEP_SECONDS = 5.0  # the host prepares the next step in less than 1% of this time
 MAX_THREADS = 8  # threads that wait for programs; each holds the memory of one program
 # JAX's precision of the factors of a float32 matrix product on an accelerator; sums are in float32
@@ -45,10 +47,9 @@ PRECISIONS = {"float32": "float32", "bfloat16": "BF16_BF16_F32"}
 class Replicas:
     """Devices that hold the same state and share each batch equally.
 
-    The state has a leading axis over the devices of this host; in this form it can be donated on
-    one host and on several. Batches are split along their first axis, in order, with the devices
-    of a host next to each other: of a global batch of size B on n devices, sample i is on device
-    `i // (B / n)`.
+    A state is whole on every device. Batches are split along their first axis, in order, with the
+    devices of a host next to each other: of a global batch of size B on n devices, sample i is on
+    device `i // (B / n)`.
 
     Args:
       devices: devices to use; all devices of all hosts when None.
@@ -104,62 +105,52 @@ class Replicas:
             )
 
     def replicate(self, tree: Any) -> Any:
-        """Copy a tree to each device of this host: arrays `[...]` become `[local_count, ...]`."""
-        stacked = jax.tree.map(lambda x: jnp.stack([jnp.asarray(x)] * self.local_count), tree)
-        # A restored array is committed to one device, which a mapped function would reject.
-        return self.place(stacked)
-
-    def place(self, tree: Any) -> Any:
-        """Put each row of arrays `[local_count, ...]` on its device of this host."""
-        # The sharding that a mapped step returns; with another one, the second step would be
-        # compiled again.
-        sharding = NamedSharding(Mesh(np.array(self._local), (AXIS,)), PartitionSpec(AXIS))
-        return jax.device_put(tree, sharding)
+        """Copy a tree, the same on every host, to each device of all hosts."""
+        return jax.make_array_from_process_local_data(_sharding(self.devices, WHOLE), _copy(tree))
 
     def unreplicate(self, tree: Any) -> Any:
-        """Return the copy of a replicated tree on this host's first device."""
-        # `x[0]` would run a program with communication on all devices that hold x.
-        return jax.tree.map(lambda x: x.addressable_data(0)[0], tree)
+        """Copy a replicated tree to arrays of this host's first device."""
+        return _copy(jax.tree.map(lambda x: x.addressable_data(0), tree))
 
-    def unreplicate_for_checkpoint(self, tree: Any) -> Any:
-        """Return one copy of a replicated tree for orbax; on several hosts, global arrays."""
-        local = self.unreplicate(tree)
-        if len(self._hosts) == 1:
-            return local
-        first_devices = [next(d for d in self.devices if d.process_index == h) for h in self._hosts]
-        sharding = NamedSharding(Mesh(np.array(first_devices), ("hosts",)), PartitionSpec())
-
-        def share(x: jax.Array) -> jax.Array:
-            if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
-                return jax.random.wrap_key_data(share(jax.random.key_data(x)))
-            own = jax.device_put(x, self._local[0])
-            return jax.make_array_from_single_device_arrays(x.shape, sharding, [own])
-
-        return jax.tree.map(share, local)
+    def to_host(self, tree: Any) -> Any:
+        """Return the copies of a replicated tree on this host's devices, for `map_local`."""
+        mesh = Mesh(np.array(self.devices), (AXIS,))
+        return multihost_utils.global_array_to_host_local_array(tree, mesh, WHOLE)
 
     def shard(self, tree: Any) -> Any:
-        """Split this host's rows over its devices: `[B, ...]` to `[local_count, B / n, ...]`."""
+        """Split this host's rows over its devices, for `map`: `[B, ...]` to `[n, B / n, ...]`."""
+        return self._split(tree, self.devices)
+
+    def shard_local(self, tree: Any) -> Any:
+        """Split rows as `shard` does, for `map_local`."""
+        return self._split(tree, self._local)
+
+    def _split(self, tree: Any, devices: Sequence[jax.Device]) -> Any:
         n = self.local_count
-        return jax.tree.map(lambda x: np.reshape(x, (n, x.shape[0] // n, *x.shape[1:])), tree)
+        rows = jax.tree.map(lambda x: np.reshape(x, (n, x.shape[0] // n, *x.shape[1:])), tree)
+        return jax.make_array_from_process_local_data(_sharding(devices, SPLIT), rows)
 
     def map(self, step: Callable, *, donate: bool = False) -> Program:
         """Map `step(state, batch)` over the devices of all hosts, which communicate along `AXIS`.
 
         Args:
-          step: pure function of a replicated state and a sharded batch.
+          step: pure function of a replicated state and a sharded batch; its results must be the
+            same on every device.
           donate: whether a call may overwrite the memory of its state.
         """
-        return Program(_mapped(step, self.devices, donated=(0,) if donate else ()))
+        donated = (0,) if donate else ()
+        return Program(_mapped(step, self.devices, (None, 0), None, donated))
 
-    def map_local(self, function: Callable, in_axes: tuple) -> Program:
+    def map_local(self, function: Callable, in_axes: tuple, out_axis: int | None = 0) -> Program:
         """Map a function over the devices of this host only, which communicate along `AXIS`.
 
         Args:
           function: pure function of the arguments that `in_axes` describes.
-          in_axes: for each argument, the axis that is split over the devices; None passes the
-            argument to each device whole.
+          in_axes: for each argument, 0 if it has a row for each device, as `shard_local` makes it;
+            None passes the argument to each device whole.
+          out_axis: likewise for the results; None if they are the same on every device.
         """
-        return Program(_mapped(function, self._local, in_axes))
+        return Program(_mapped(function, self._local, in_axes, out_axis))
 
     def run_ahead(self, calls: Iterable[tuple[Any, Callable]]) -> Iterator[tuple[Any, np.ndarray]]:
         """Run calls of `map_local` functions in a few threads and yield their results in order.
@@ -257,41 +248,49 @@ class Replicas:
             )
 
 
+def _copy(tree: Any) -> Any:
+    """Copy a tree, so that it shares no memory with a state that is donated."""
+    return jax.tree.map(partial(jnp.array, copy=True), tree)
+
+
+def _sharding(devices: Sequence[jax.Device], spec: PartitionSpec) -> NamedSharding:
+    return NamedSharding(Mesh(np.array(devices), (AXIS,)), spec)
+
+
 def _mapped(
     function: Callable,
     devices: Sequence[jax.Device],
-    in_axes: tuple = (0, 0),
+    in_axes: tuple,
+    out_axis: int | None,
     donated: tuple[int, ...] = (),
 ) -> Callable:
-    """Map a function over the leading axis of its arguments, one row per device.
+    """Map a function over devices, which communicate along `AXIS`.
 
     Args:
-      function: its results get a leading axis.
-      devices: communicate along `AXIS`.
-      in_axes: 0 for a mapped argument, None for an argument that each device gets whole.
+      function: the function.
+      devices: the devices.
+      in_axes: for each argument, 0 if it has a row for each device, None if each gets it whole.
+      out_axis: likewise for the results, which must be the same on every device if None.
       donated: positions of arguments whose memory a call may overwrite.
-
-    Raises:
-      ConfigError: `shard_map` on several hosts.
     """
-    if MAPPED_BY == "pmap":
-        options = {"in_axes": in_axes, "donate_argnums": donated}
+    on_one_host = len({device.process_index for device in devices}) == 1
+    if MAPPED_BY == "pmap" and on_one_host and 0 in in_axes:  # it needs an axis to map over
+        options = {"in_axes": in_axes, "out_axes": out_axis, "donate_argnums": donated}
         return jax.pmap(function, axis_name=AXIS, devices=devices, **options)
-    if len({device.process_index for device in devices}) > 1:
-        raise ConfigError("several hosts cannot be combined with shard_map; use pmap")
 
     def on_device(*inputs):
         rows = (
             x if axis is None else jax.tree.map(lambda leaf: leaf[0], x)
             for x, axis in zip(inputs, in_axes, strict=True)
         )
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], function(*rows))
+        results = jax.tree.map(jnp.asarray, function(*rows))
+        return results if out_axis is None else jax.tree.map(lambda leaf: leaf[None], results)
 
-    specs = tuple(PartitionSpec() if axis is None else PartitionSpec(AXIS) for axis in in_axes)
+    *specs, out_specs = (WHOLE if axis is None else SPLIT for axis in (*in_axes, out_axis))
     mesh = Mesh(np.array(devices), (AXIS,))
     # A check of replicated values would reject the solver's `while_loop`.
-    options = {"mesh": mesh, "in_specs": specs, "out_specs": PartitionSpec(AXIS)}
-    return jax.jit(jax.shard_map(on_device, **options, check_vma=False), donate_argnums=donated)
+    options = {"mesh": mesh, "in_specs": tuple(specs), "out_specs": out_specs, "check_vma": False}
+    return jax.jit(jax.shard_map(on_device, **options), donate_argnums=donated)
 
 
 class RunAhead:

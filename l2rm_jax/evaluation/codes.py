@@ -55,7 +55,7 @@ class CodeScorer(Scorer):
         """Codes of captions, grouped by their padded number of words; as `image_codes`."""
         by_words: dict[int, list[tuple[np.ndarray, TextCode]]] = {}
         for rows, code in self._caption_blocks(variables, captions):
-            code = jax.tree.map(lambda x: np.asarray(x.addressable_data(0))[0][: len(rows)], code)  # noqa: B023
+            code = jax.tree.map(lambda x: np.asarray(x)[: len(rows)], code)  # noqa: B023
             by_words.setdefault(code.mask.shape[1], []).append((rows, code))
             done(len(rows))
         return [
@@ -106,7 +106,7 @@ class CodeScorer(Scorer):
         for start in range(0, count, size):
             rows = np.minimum(np.arange(start, start + size), count - 1)
             tile = jax.tree.map(lambda x: x[rows], images)  # noqa: B023
-            yield self._replicas.place(self._replicas.shard(tile))
+            yield self._replicas.shard_local(tile)
 
     def _coded_blocks(
         self, captions: Sequence[CodedCaptions], count: int

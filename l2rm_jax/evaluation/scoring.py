@@ -51,14 +51,15 @@ class Scorer:
         self.metric = model.metric
         self._replicas = replicas
         self._batch_size = batch_size
-        self._encode_images = replicas.map_local(self._apply("encode_images"), (0, 0))
+        self._encode_images = replicas.map_local(self._apply("encode_images"), (None, 0))
         # Each device encodes all captions of a batch: cheaper than sending the codes to it.
-        self._encode_captions = replicas.map_local(self._apply("encode_captions"), (0, None))
-        self._score = replicas.map_local(self._apply("similarity"), (0, 0, 0))
-        self._embed_images = replicas.map_local(self._apply("embed_images"), (0, 0))
-        self._embed_captions = replicas.map_local(self._apply("embed_captions"), (0, 0))
-        self._gather = replicas.map_local(_gather, (0,))
-        self._score_pairs = replicas.map_local(self._score_rows, (0, 0, 0, 0, 0))
+        captions = self._apply("encode_captions")
+        self._encode_captions = replicas.map_local(captions, (None, None), None)
+        self._score = replicas.map_local(self._apply("similarity"), (None, 0, None))
+        self._embed_images = replicas.map_local(self._apply("embed_images"), (None, 0))
+        self._embed_captions = replicas.map_local(self._apply("embed_captions"), (None, 0))
+        self._gather = replicas.map_local(_gather, (0,), None)
+        self._score_pairs = replicas.map_local(self._score_rows, (None, None, None, 0, 0))
 
     def _apply(self, method: str) -> Callable:
         def apply(variables, *inputs):
@@ -70,7 +71,7 @@ class Scorer:
         """Similarity of every image with every caption.
 
         Args:
-          variables: "params" and "batch_stats", with a leading device axis.
+          variables: "params" and "batch_stats", whole on each device of this host.
           dataset: any split. All its images and captions are scored, and no caption is clipped.
         """
         if self.metric:
@@ -154,7 +155,7 @@ class Scorer:
         replicas, parts = self._replicas, []
         size = self._images_at_once(len(images))
         for batch, valid in batches.image_batches(images, size):
-            vectors = self._embed_images(variables, replicas.shard(batch))
+            vectors = self._embed_images(variables, replicas.shard_local(batch))
             parts.append(np.reshape(vectors, (-1, vectors.shape[-1]))[:valid])
             done(valid)
         return np.concatenate(parts)
@@ -167,7 +168,7 @@ class Scorer:
         devices, count = replicas.local_count, len(captions)
         size = -(-self._captions_at_once(count) // devices) * devices
         for batch, rows, valid in batches.caption_batches(captions, size):
-            vectors = self._embed_captions(variables, replicas.shard(batch))
+            vectors = self._embed_captions(variables, replicas.shard_local(batch))
             if not len(texts):
                 texts = np.empty((count, vectors.shape[-1]), np.float32)
             texts[rows[:valid]] = np.reshape(vectors, (-1, vectors.shape[-1]))[:valid]
@@ -194,9 +195,7 @@ class Scorer:
         total, rows = len(captions), self._replicas.host_rows(len(captions))
         all_images = np.arange(len(dataset.images))
         tiles = self._image_tiles(variables, dataset.images, all_images)
-        codes = jax.tree.map(
-            lambda *parts: jnp.concatenate(parts, axis=1), *map(self._gather, tiles)
-        )
+        codes = jax.tree.map(lambda *parts: jnp.concatenate(parts), *map(self._gather, tiles))
         texts = self._caption_blocks(variables, dataset.tokens)
         pairs = images[rows], captions[rows]
         with progress_bar(len(rows), f"scoring pairs of {dataset.split}") as bar:
@@ -230,7 +229,7 @@ class Scorer:
                     chunk = pairs[first : first + size]
                     inputs = images[chunk], slots[first : first + size]
                     inputs = [np.resize(x, size).astype(np.int32) for x in inputs]  # pads
-                    shards = self._replicas.shard(inputs)
+                    shards = self._replicas.shard_local(inputs)
                     yield chunk, partial(self._score_pairs, variables, codes, code, *shards)
 
         for chunk, scores in self._replicas.run_ahead(calls()):
@@ -277,7 +276,7 @@ class Scorer:
         """
         size = self._images_at_once(len(rows))
         for batch, _ in batches.image_batches(images, size, rows):
-            yield self._encode_images(variables, self._replicas.shard(batch))
+            yield self._encode_images(variables, self._replicas.shard_local(batch))
 
     def _caption_blocks(
         self, variables: Any, captions: Tokens

@@ -309,7 +309,8 @@ def _save_errors(manager: "ocp.CheckpointManager") -> Iterator[None]:
     """
     try:
         yield
-    except CheckpointError:  # already converted, for the other manager
+    # The first is already converted, for the other manager; the second means that a host is lost.
+    except (CheckpointError, jax.errors.JaxRuntimeError):
         raise
     except Exception as error:  # a full disk surfaces as an error of the array format
         system = re.search(r"([^:\[\]]+) \[os_error_code=|\[Errno \d+\] ([^:]+)", str(error))

@@ -135,7 +135,7 @@ def start_from_fit(run: Run) -> tuple[float, float]:
         run.state = run.replicas.replicate(state)
         rsums.append(run.validate()["rsum"])
     best, start = (run.replicas.replicate(run.fits[i][0]) for i in (int(np.argmax(rsums)), START))
-    run.checkpoints.save_best(run.step, run.replicas.unreplicate_for_checkpoint(best))
+    run.checkpoints.save_best(run.step, best)
     run.position["best_rsum"] = max(rsums)
     run.state = start
     run.save()

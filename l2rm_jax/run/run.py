@@ -115,7 +115,7 @@ class Run:
     @property
     def step(self) -> int:
         """Number of training steps so far."""
-        return int(self.replicas.unreplicate(self.state.step))
+        return int(self.state.step)
 
     @property
     def total_epochs(self) -> int:
@@ -251,10 +251,10 @@ class Run:
           DivergedError: the similarities are not finite, or parameters are so large that their norm
             is not: vectors that are divided by such a norm become zero, without any NaN.
         """
-        params = jax.tree.leaves(self.replicas.unreplicate(self.state.params))
+        params = jax.tree.leaves(self.state.params)
         with np.errstate(over="ignore"):
             norm = math.sqrt(sum(float(np.vdot(x, x)) for x in map(np.asarray, params)))
-        epoch = int(self.replicas.unreplicate(self.state.epoch)) + 1
+        epoch = int(self.state.epoch) + 1
         require_finite({"norm of the parameters": norm}, self.step, epoch)
         dev = self.data.dev
         return recalls(self.score(dev), dev.captions_per_image)
@@ -279,7 +279,7 @@ class Run:
         hints = scoring_hints(self.config, self.model.is_product)
         with advise_on_memory(f"scoring {split.split}", hints):
             scores = combine_scores([score(self._scorer, n, split, *inputs) for n in networks])
-        epoch = int(self.replicas.unreplicate(self.state.epoch)) + 1
+        epoch = int(self.state.epoch) + 1
         for values in jax.tree.leaves(scores):
             require_finite({f"similarities of {split.split}": values}, self.step, epoch)
         return scores
@@ -287,9 +287,10 @@ class Run:
     def _variables(self, n: int) -> dict[str, Any]:
         """Parameters and statistics of network n, on every device of this host."""
         variables = {"params": self.state.params, "batch_stats": self.state.batch_stats}
+        variables = self.replicas.to_host(variables)
         if self.method.networks == 1:
             return variables
-        return jax.tree.map(lambda leaf: leaf[:, n], variables)
+        return jax.tree.map(lambda leaf: leaf[n], variables)
 
     def stream(self, plan: EpochPlan, epoch: int) -> TrainStream:
         """The batches of an epoch (counted from 0) that trains on `plan`."""
@@ -349,8 +350,7 @@ class Run:
         self.position["seconds"] = self.seconds
         position = {**self.position, "report": plan.report, "health": self.health.history}
         position |= {"once": sorted(plan.once)} if plan.once else {}
-        state = self.replicas.unreplicate_for_checkpoint(self.state)
-        self.checkpoints.save(self.step, state, plan.streams, position)
+        self.checkpoints.save(self.step, self.state, plan.streams, position)
 
     def finish_epoch(self, epochs: int, rsum: float) -> None:
         """Save the end of an epoch, and the best checkpoint unless an earlier `rsum` was higher.
@@ -361,9 +361,7 @@ class Run:
         """
         best = self.position["best_rsum"]
         if rsum >= best:  # of equal epochs, the last
-            self.checkpoints.save_best(
-                self.step, self.replicas.unreplicate_for_checkpoint(self.state)
-            )
+            self.checkpoints.save_best(self.step, self.state)
         self.plan = None
         self.position = {"epoch": epochs, "best_rsum": max(rsum, best)}
         self.save()

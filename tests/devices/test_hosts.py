@@ -118,9 +118,24 @@ def check_records(found: Path, expected: Path) -> None:
             assert record[name] == same, f"{name} of step {record['step']}"
 
 
-def check_parameters(workdir: Path, expected) -> None:
+def check_same_bits(found: Path, expected: Path, abstract) -> None:
+    ours, theirs = (
+        [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+        for workdir in (found, expected)
+    )
+    assert [r | {WALL_CLOCK: 0} for r in ours] == [r | {WALL_CLOCK: 0} for r in theirs]
+    ours, theirs = (parameters(workdir, abstract) for workdir in (found, expected))
+    for x, y in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def parameters(workdir: Path, abstract):
     with RunCheckpoints(workdir / "checkpoints") as checkpoints:
-        found = checkpoints.restore_latest(expected).state.params
+        return checkpoints.restore_latest(abstract).state.params
+
+
+def check_parameters(workdir: Path, expected) -> None:
+    found = parameters(workdir, expected)
     names = [jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(found)]
     pairs = zip(jax.tree.leaves(found), jax.tree.leaves(expected.params), strict=True)
     for name, (x, y) in zip(names, pairs, strict=True):
@@ -131,8 +146,9 @@ def check_parameters(workdir: Path, expected) -> None:
 @pytest.mark.slow
 def test_two_hosts_train_as_one_even_after_a_crash(tmp_path):
     """Kill a host after the warm-up: the other stops. Start both again and send SIGTERM to one:
-    both stop. Start both once more: they end with the results of an undisturbed run."""
-    workdir, alone = tmp_path / "hosts", tmp_path / "alone"
+    both stop. Start both once more: they end with the bits of an undisturbed run of two hosts, and
+    with the results of one host."""
+    workdir, undisturbed, alone = (tmp_path / name for name in ("hosts", "undisturbed", "alone"))
     changes = TINY | {"model.head": "vse"}  # compiles in a fraction of the time
     with two_hosts(tmp_path, *make_flags(workdir, changes)) as hosts:
         hosts.wait_for(workdir / "checkpoints" / "latest" / "2")
@@ -150,11 +166,14 @@ def test_two_hosts_train_as_one_even_after_a_crash(tmp_path):
         hosts.finish()
         assert "training in" in hosts.output(0)  # one host prints
         assert "training in" not in hosts.output(1) and "mismatch" not in hosts.output(1)
+    with two_hosts(tmp_path, *make_flags(undisturbed, changes)) as hosts:
+        hosts.finish()
 
     replicas, states = Replicas(jax.devices()[:4]), []
     config = with_changes(defaults.get_config("quick"), changes)
     keep = lambda run, *_: states.append(replicas.unreplicate(run.state))  # noqa: E731
     results = train(config, alone, replicas, on_epoch=keep)
+    check_same_bits(workdir, undisturbed, states[-1])
     check_records(workdir, alone)
     check_parameters(workdir, states[-1])
     saved = json.loads((workdir / "results.json").read_text())

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -14,22 +15,24 @@ from l2rm_jax.methods import make_method
 from l2rm_jax.models import make_model
 from tests.devices import test_devices
 from tests.devices.test_devices import VOCABULARY, random_batch, small_config
+from tests.devices.test_hosts import free_port
 
 STEPS, STREAMS = 4, ("matched", "mismatched")
 
 
-def trainer(monkeypatch, devices: int):
+def trainer(monkeypatch, replicas: Replicas):
     """Return a function that takes a step with each of these maps, on the state of the step before.
 
     Steps are those of `l2rm`, whose transport has a `while_loop`. Each map is compiled once.
     """
     config = small_config("vse", mask="same_image", rho=0.5)
-    replicas = Replicas(jax.devices()[:devices])
     method = make_method(make_model(config, VOCABULARY, AXIS), config)
     steps = {}
     for name in ("pmap", "shard_map"):
         monkeypatch.setattr(parallel, "MAPPED_BY", name)
         steps[name] = replicas.map(method.step, donate=True)
+    if replicas.share.hosts > 1:
+        steps["pmap"] = pmap_of_hosts(method.step, replicas)
 
     def train(mapped_by: list[str]):
         rng, state, metrics = np.random.default_rng(1), None, None
@@ -37,12 +40,27 @@ def trainer(monkeypatch, devices: int):
             batch = {stream: random_batch(rng, test_devices.SIZE) for stream in STREAMS}
             if state is None:
                 state = replicas.replicate(method.init(jax.random.key(3), batch["matched"]))
-            shards = {stream: replicas.shard(rows) for stream, rows in batch.items()}
+            own = jax.tree.map(replicas.share.take, batch)
+            shards = {stream: replicas.shard(rows) for stream, rows in own.items()}
             state, metrics = steps[name](state, shards)
         host = replicas.unreplicate(state.replace(key=jax.random.key_data(state.key)))
         return jax.device_get(host), jax.device_get(replicas.unreplicate(metrics))
 
     return train
+
+
+def pmap_of_hosts(step, replicas: Replicas):
+    """Map a step by `pmap` over the devices of several hosts, which the library does not do."""
+    mapped = jax.pmap(step, axis_name=AXIS, devices=replicas.devices)
+
+    def call(state, shards):
+        copies = [replicas.unreplicate(state)] * replicas.local_count
+        rows = [[shard.data for shard in x.addressable_shards] for x in jax.tree.leaves(shards)]
+        rows = jax.tree.unflatten(jax.tree.structure(shards), map(np.concatenate, rows))
+        results = mapped(jax.tree.map(lambda *x: jnp.stack(x), *copies), rows)
+        return replicas.replicate(jax.tree.map(lambda x: x.addressable_data(0)[0], results))
+
+    return call
 
 
 def assert_same_bits(found, expected):
@@ -52,9 +70,10 @@ def assert_same_bits(found, expected):
 
 
 @pytest.mark.slow
-def test_steps_are_bit_equal_and_either_continues_the_other(monkeypatch):
+@pytest.mark.parametrize("devices", [1, 2])
+def test_steps_are_bit_equal_and_either_continues_the_other(monkeypatch, devices):
     """Also half of the steps with one map and half with the other, which is a resumed run."""
-    train = trainer(monkeypatch, 2)
+    train = trainer(monkeypatch, Replicas(jax.devices()[:devices]))
     expected = train(["pmap"] * STEPS)
     assert expected[1]["transport_iterations"] > 1
     assert_same_bits(train(["shard_map"] * STEPS), expected)
@@ -66,21 +85,35 @@ def test_steps_are_bit_equal_and_either_continues_the_other(monkeypatch):
 @pytest.mark.slow
 def test_steps_are_bit_equal_on_eight_devices():
     """In a process of its own, as this one simulates four."""
-    command = [sys.executable, "-c", f"from {__name__} import check_on_eight; check_on_eight()"]
+    check_in_processes(8, ["check(8, 1, 24)"])
+
+
+@pytest.mark.slow
+def test_steps_are_bit_equal_on_two_hosts():
+    join = f"jax.distributed.initialize('127.0.0.1:{free_port()}', 2, {{}})"
+    check_in_processes(2, [f"import jax; {join.format(host)}; check(4, 2, 20)" for host in (0, 1)])
+
+
+def check_in_processes(devices: int, codes: list[str]) -> None:
     environment = {
         **os.environ,
-        "JAX_NUM_CPU_DEVICES": "8",
+        "JAX_NUM_CPU_DEVICES": str(devices),
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    commands = [[sys.executable, "-c", f"from {__name__} import check; {code}"] for code in codes]
+    started = [subprocess.Popen(command, env=environment, **streams) for command in commands]
+    outputs = [process.communicate()[0] for process in started]
+    for process, output in zip(started, outputs, strict=True):
+        assert process.returncode == 0, output[-3000:]
 
 
-def check_on_eight() -> None:
-    assert len(jax.devices()) == 8
+def check(devices: int, hosts: int, size: int) -> None:
+    replicas = Replicas()
+    assert (len(replicas), replicas.share.hosts) == (devices, hosts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(test_devices, "SIZE", 24)
-        train = trainer(patch, 8)
+        patch.setattr(test_devices, "SIZE", size)
+        train = trainer(patch, replicas)
         assert_same_bits(train(["shard_map"] * STEPS), train(["pmap"] * STEPS))
 
 

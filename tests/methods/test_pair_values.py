@@ -51,6 +51,9 @@ def test_a_step_reads_and_writes_those_of_its_batch(devices):
 
     state = replicas.replicate(replace_pair_values(state_of(), {"label": np.arange(6.0)}))
     state, read = replicas.map(step)(state, replicas.shard(index))
-    for n in range(devices):
-        np.testing.assert_allclose(read[n], [4, 0, np.nan, 4])
-        np.testing.assert_allclose(state.own["pairs"]["label"][n], [0.2, 1, 2, 3, 0.3, 5])
+    assert len(read.addressable_shards) == devices
+    for own_read, own_label in zip(
+        read.addressable_shards, state.own["pairs"]["label"].addressable_shards, strict=True
+    ):
+        np.testing.assert_allclose(own_read.data, [4, 0, np.nan, 4])
+        np.testing.assert_allclose(own_label.data, [0.2, 1, 2, 3, 0.3, 5])

@@ -71,6 +71,6 @@ def test_a_step_that_is_not_finite_stops_the_run_or_is_skipped_and_counted(tmp_p
 def test_parameters_whose_norm_is_not_finite_stop_the_run():
     """A learning rate of 1e30 makes them so large; vectors divided by an infinite norm are zero."""
     state = SimpleNamespace(params={"a": np.full(3, 1e30, np.float32)}, epoch=0)
-    run = SimpleNamespace(state=state, step=7, replicas=SimpleNamespace(unreplicate=lambda x: x))
+    run = SimpleNamespace(state=state, step=7)
     with pytest.raises(DivergedError, match="inf at step 7"):
         Run.validate(run)

@@ -126,7 +126,7 @@ def test_a_stopped_run_continues_with_the_threshold_of_naaf(tmp_path, monkeypatc
     def note(name: str, real) -> None:
         def call(self):
             value = real(self)
-            [threshold] = self.state.batch_stats["similarity_head"]["threshold"]
+            threshold = self.state.batch_stats["similarity_head"]["threshold"]
             thresholds[name].append(float(threshold))
             return value
 
@@ -156,7 +156,6 @@ def test_of_epochs_with_equal_recalls_the_latest_is_the_best():
         checkpoints=SimpleNamespace(save_best=lambda step, state: saved.append(step)),
         step=14,
         state=None,
-        replicas=SimpleNamespace(unreplicate_for_checkpoint=lambda state: state),
         save=lambda: None,
     )
     Run.finish_epoch(run, 2, 599.0)
