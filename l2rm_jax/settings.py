@@ -1,5 +1,6 @@
 """Published settings of methods, for the variants of the files in `configs/`."""
 
+import math
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -134,6 +135,19 @@ def use_clip(config: ConfigDict) -> None:
     config.optim.grad_clip = 10.0
     config.train.batch_size = 256
     set_epochs(config, warmup=0, epochs=5)
+
+
+def use_osa(config: ConfigDict) -> None:
+    """Set OSA's settings: `use_clip` with a weight per pair, by its cosine before training.
+
+    The curve is the paper's; `train.weight_curve=osa_code` is the public code's. The threshold is
+    the mean cosine of a pair's image and the other captions of its batch, where the code takes
+    random pixels and tokens.
+    """
+    use_clip(config)
+    config.mismatch.rate, config.mismatch.protocol = 0.4, "caption"
+    config.train.weight = "start"
+    config.optim.grad_clip = math.inf
 
 
 def use_clip_omit(config: ConfigDict) -> None:

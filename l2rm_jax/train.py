@@ -36,6 +36,7 @@ from l2rm_jax.run.metrics import Means
 from l2rm_jax.run.pretrained import changed_directories, with_judged_vectors
 from l2rm_jax.run.results import chance_of, result_rows, versions, write_results
 from l2rm_jax.run.run import Run
+from l2rm_jax.run.start import add_start
 from l2rm_jax.run.stop_signal import StopSignal
 
 OnEpoch = Callable[[Run, int, Mapping[str, float]], None]
@@ -85,6 +86,7 @@ def train(
     replicas.check_batch(config.train.batch_size)
     keep_hashes(config, data, workdir)
     data = with_judged_vectors(config, data, workdir)
+    data = add_start(config, data, workdir)
     runs = {"workdir": workdir, "replicas": replicas, "train": train}
     detector = partial(open_detector, config, **runs)
     judge = partial(judge_data, config, workdir=workdir, open_detector=detector)

@@ -27,7 +27,9 @@ READ = {
     "evaluation": (),
     "mismatch": ("protocol",),
     "split": ("by",),
-    "train": ("batch_size", "warmup_epochs", "epochs", "draw", "networks"),
+    "train": (
+        *("batch_size", "warmup_epochs", "epochs", "draw", "weight", "weight_curve", "networks"),
+    ),
 }
 # Methods whose later epochs depend on the number of epochs.
 COUNTS_EPOCHS = ("crcl", "ncr", "bicro", "sps", "cream")

@@ -110,7 +110,7 @@ def test_one_problem_hides_no_other(config):
         ({"seed": -1, "method": "x", "precision": "fp8", "model.head": "y"}, {}),
         ({"model.head": "x", "model.pooling": "y", "l2rm.cost": "z"}, {}),
         ({"model.region_mask": 0.5, "model.margins": "x"}, {"model.head": "saf"}),
-        ({"data.filter_scores": "", "data.filter_value": 2.0}, {"data.filter": "share"}),
+        ({"data.scores": "", "data.filter_value": 2.0}, {"data.filter": "share"}),
         ({"train.batch_size": 0, "train.log_steps": 0, "data.test_split": "\0"}, {}),
         ({"data.max_words": None, "mismatch.rate": float("nan"), "train.batch_size": None}, {}),
     ],
@@ -124,12 +124,12 @@ def test_captions_that_cannot_be_read_hide_no_other_file(config):
     """The index and score files are checked although the training captions cannot be read."""
     set_line("train", 4, b"")(config)
     config.mismatch.file, config.data.filter = config.data.path + "/index.npy", "share"
-    config.data.filter_scores, config.data.filter_value = config.data.path + "/scores.npy", 0.5
+    config.data.scores, config.data.filter_value = config.data.path + "/scores.npy", 0.5
     first, *files = listed_problems(config)
     assert "train_caps.txt:4: found an empty caption" in first
     assert files == [f"{config.data.path}/{name}.npy: no such file" for name in ("index", "scores")]
     np.save(config.mismatch.file, np.arange(12.0))
-    np.save(config.data.filter_scores, np.where(np.arange(60) == 7, np.nan, 0.5))
+    np.save(config.data.scores, np.where(np.arange(60) == 7, np.nan, 0.5))
     _, index, scores = listed_problems(config)
     assert "index.npy: found float64 [12], expected one axis of integers" in index
     assert "scores.npy: entry 7: found nan, expected a finite number" in scores
@@ -156,7 +156,7 @@ def test_a_bad_test_caption_hides_no_small_training_split(config, take):
     else:
         np.save(Path(config.data.path) / "scores.npy", np.arange(60))
         config.data.filter, config.data.filter_value = "score", 40.0
-        config.data.filter_scores = config.data.path + "/scores.npy"
+        config.data.scores = config.data.path + "/scores.npy"
     small = "train: found 20 pairs, expected at least one batch of 24"
     assert listed_problems(config) == [small]
     set_line("test", 2, b"")(config)

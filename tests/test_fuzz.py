@@ -149,9 +149,7 @@ READERS = {
     "filter scores": Reader(
         precomp,
         "scores.npy",
-        with_fields(
-            data_filter="share", data_filter_scores="HERE/scores.npy", data_filter_value=0.9
-        ),
+        with_fields(data_filter="share", data_scores="HERE/scores.npy", data_filter_value=0.9),
     ),
     "run config": Reader(precomp, "config.json", lambda path: check_fields(read_config(path))),
     "run log": Reader(precomp, "metrics.jsonl", read_log),

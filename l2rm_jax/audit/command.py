@@ -72,7 +72,7 @@ _ALL_PAIRS = {  # for the runs that judge: no pair is filtered or drawn
     "judgement.every": 0,
     "judgement.path": "",
     "data.filter": "none",
-    "data.filter_scores": "",
+    "data.scores": "",
     "data.filter_value": 0.0,
     "train.draw": "even",
 }

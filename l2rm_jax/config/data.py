@@ -63,9 +63,10 @@ DATA = {
         "below filter_value); share (keep the best filter_value of the pairs, drop the rest); "
         "judgement (pairs whose probability of being matched is filter_value or less).",
     ),
-    "data.filter_scores": Field(
+    "data.scores": Field(
         "",
-        ".npy with one score per stored pair, or per row of the imported table; higher = better",
+        "for data.filter=score and share, and train.weight=score: .npy with one score per stored "
+        "pair, or per row of the imported table; higher = better",
         is_path=True,
     ),
     "data.filter_value": Field(

@@ -18,6 +18,12 @@ MODEL = {
         "sgr, saf, omit, cam (SCAN), imram, chan, naaf, vse, pem, aggregate (RCSL's model), "
         "de (for videos), linear (for cca), or a head of a plug-in",
     ),
+    "model.start": Field(
+        "",
+        "Work directory of a run whose best model this one starts from; it must have the same "
+        "settings of the model and the same vocabulary.",
+        is_path=True,
+    ),
     "model.embed_dim": Field(
         1024,
         "Size of region, word and global vectors; 0 keeps the states of pretrained encoders.",

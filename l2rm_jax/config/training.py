@@ -53,6 +53,19 @@ TRAINING = {
         "with its probability of being matched, from the judgement; cca uses it as a weight) or "
         "rematched (in addition, images and captions of suspicious pairs, rematched by transport).",
     ),
+    "train.weight": Field(
+        "none",
+        "Weight of each pair in the loss of infonce, triplet and sigmoid: none (1), judgement (its "
+        "probability of being matched), score (from data.scores) or start (its similarity by the "
+        "model as it is before training; requires a trained one, such as model.start).",
+    ),
+    "train.weight_curve": Field(
+        "osa",
+        "Weight by score: linear (the score, clipped to [0, 1]); osa (t^2 (1 - t) for a cosine t "
+        "above that of unrelated pairs, OSA's paper); osa_code (t^2 (1 - t^2), relative to the "
+        "best pair of the batch). Scores of a file count from 0, so subtract the cosine of "
+        "unrelated pairs first.",
+    ),
     "train.networks": Field(
         0,
         "Number of networks, whose similarities are averaged. 0 is the method's own number: two "

@@ -20,29 +20,53 @@ from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import ConfigError, DataError
 
 _OF_AUDIT = "kept.npy"  # beside the scores that an audit writes
+BY_SCORE = ("score", "share")
 FILTERS = ("none", "truth", "score", "share", "judgement")
+
+
+def run_scores(
+    config: Any,
+    matched: Bool[np.ndarray, " pairs"],
+    directory: str = "",
+    drawn: Drawn | None = None,
+) -> Real[np.ndarray, " pairs"] | None:
+    """Read the score of each training pair; None without `data.scores`.
+
+    Args:
+      config: the `data` part of the config; reads `scores` and `train_images`.
+      matched: which pairs are matched.
+      directory, drawn: as in `read_scores`.
+
+    Raises:
+      DataError: the scores cannot be read or are not one finite number for each pair.
+    """
+    if not config.scores:
+        return None
+    scores = read_scores(config.scores, len(matched), config.train_images, directory, drawn)
+    if not matched.all() and len(open_scores(config.scores)) != len(matched):
+        raise DataError(
+            f"{config.scores}: found scores by row of the table, expected one per training pair "
+            f"[{len(matched)}], as pairs were mismatched deliberately"
+        )
+    return scores
 
 
 def kept_pairs(
     config: Any,
     matched: Bool[np.ndarray, " pairs"],
-    directory: str = "",
-    drawn: Drawn | None = None,
+    scores: Real[np.ndarray, " pairs"] | None,
 ) -> Int[np.ndarray, " kept"]:
     """Rows of the training pairs that the filter keeps, in ascending order.
 
     Args:
-      config: the `data` part of the config; reads `filter`, `filter_scores`, `filter_value` and
-        `train_images`.
+      config: the `data` part of the config; reads `filter`, `scores` and `filter_value`.
       matched: which pairs are matched.
-      directory: directory of the data, as in `read_scores`.
-      drawn: as in `read_scores`.
+      scores: what `run_scores` returns.
 
     Raises:
-      ConfigError: an unknown filter, a share out of range, a missing score file, or a score file or
-        value that the filter does not use.
-      DataError: the scores cannot be read or are not one finite number for each pair; the filter
-        keeps no pair; or the threshold drops none.
+      ConfigError: an unknown filter, a share out of range, a missing score file, or a value that
+        the filter does not use.
+      DataError: the filter keeps no pair, or the threshold drops none.
     """
     check_settings(config)
     if config.filter in ("none", "judgement"):
@@ -50,13 +74,6 @@ def kept_pairs(
     if config.filter == "truth":
         kept, reason = np.flatnonzero(matched), "all pairs mismatched"
     else:
-        own = len(matched), config.train_images, directory, drawn
-        scores = read_scores(config.filter_scores, *own)
-        if not matched.all() and len(open_scores(config.filter_scores)) != len(matched):
-            raise DataError(
-                f"{config.filter_scores}: found scores by row of the table, expected one per "
-                f"training pair [{len(matched)}], as pairs were mismatched deliberately"
-            )
         kept, reason = _best_pairs(scores, config), f"scores {scores.min():g} to {scores.max():g}"
     if not len(kept):
         raise DataError(
@@ -81,8 +98,8 @@ def result_fields(
     name = config.filter
     if config.filter_value:
         name = f"{name} {config.filter_value:g}"
-    if config.filter_scores:
-        name = f"{name} of {Path(config.filter_scores).name}"
+    if config.filter in BY_SCORE:
+        name = f"{name} of {Path(config.scores).name}"
     known = {} if matched.all() else {"filter_true_rate": float(1 - matched[kept].mean())}
     return {"filter": name, "filter_kept": len(kept) / len(matched), **known}
 
@@ -95,15 +112,9 @@ def check_settings(config: Any) -> None:
     """
     if config.filter not in FILTERS:
         raise ConfigError(f"data.filter: found {config.filter!r}, expected one of {FILTERS}")
-    by_score = config.filter in ("score", "share")
     wrong = []
-    if by_score and not config.filter_scores:
-        wrong.append(f"data.filter_scores: found no file, data.filter={config.filter} requires one")
-    if config.filter_scores and not by_score:
-        wrong.append(
-            f"data.filter_scores cannot be combined with data.filter={config.filter}; set "
-            "data.filter to score or share"
-        )
+    if config.filter in BY_SCORE and not config.scores:
+        wrong.append(f"data.scores: found no file, data.filter={config.filter} requires one")
     if config.filter_value and config.filter in ("none", "truth"):
         wrong.append(
             f"data.filter_value cannot be combined with data.filter={config.filter}; set "
@@ -145,7 +156,7 @@ def read_scores(
         score for each pair of the data, as an audit of them writes it.
 
     Raises:
-      DataError: as `kept_pairs`.
+      DataError: as `run_scores`.
     """
     if drawn is not None and len(open_scores(path)) != pairs:
         whole = read_scores(path, len(drawn.whole), directory=directory)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Int, Real
 
 from l2rm_jax.bases import Bases
 from l2rm_jax.data import filters, mismatch
@@ -154,7 +154,7 @@ def _data_of(
     attempt(_check_filter, data_config)
     drawn = attempt(_drawn_train, drawn, stored[0])
     mismatched = attempt(run_mismatch, mismatch_config, stored[0], workdir=workdir, drawn=drawn)
-    kept = attempt(_kept_pairs, mismatched, stored[0], config=data_config, drawn=drawn)
+    selected = attempt(_select_pairs, mismatched, stored[0], config=data_config, drawn=drawn)
     in_words = not any(split and split.captions is not None for split in stored)
     vocabulary, split_sentences = word_tools(problems, data_config, pieces, in_words, workdir)
     if pieces is not None:
@@ -164,11 +164,12 @@ def _data_of(
     train, dev, test = map(matched_pairs, stored, tokens)
     # All of dev is tokenized, because all of it counts for the vocabulary.
     train, dev = train.with_mismatch(mismatched), dev.head(len(short_dev.images))
-    train = replace(train, drawn=drawn)
+    kept, scores = selected
+    train = replace(train, drawn=drawn, scores=scores)
+    _warn_of_order(data_config, len(drawn.whole if drawn else train), workdir)
     if data_config.filter not in ("none", "judgement"):  # judged later, by these pairs
         fields = filters.result_fields(data_config, train.matched, kept)
         mismatched = replace(mismatched, filtered=fields)
-        _warn_of_order(data_config, len(drawn.whole if drawn else train), workdir)
         train = train.take(kept)
     vectors = run_word_vectors(data_config.word_vectors, vocabulary, workdir)
     return Data(train, dev, test, vocabulary, mismatched, vectors, pretrained)
@@ -287,9 +288,9 @@ def open_train_pairs(data_config: Any, mismatch_config: Any, in_pixels: bool = F
         or stored
     )
     mismatched = attempt(run_mismatch, mismatch_config, stored, workdir=None)
-    kept = attempt(_kept_pairs, mismatched, stored, config=data_config)
+    selected = attempt(_select_pairs, mismatched, stored, config=data_config)
     train = matched_pairs(stored, None)
-    return train if kept is None else train.take(kept)
+    return train if selected is None else train.take(selected[0])
 
 
 def save_vocabulary_and_index(data: Data, workdir: str | Path) -> None:
@@ -351,21 +352,24 @@ def _check_pictures(stored: Pairs, bases: Bases, path: str) -> None:
 
 def _warn_of_order(config: Any, pairs: int, workdir: Path | None) -> None:
     """Warn if scores may be in the order of a table, unless the run wrote them itself."""
-    path = config.filter_scores
+    path = config.scores
     if not path or Path(path).parent == workdir:
         return
     if warning := filters.order_warning(path, pairs, config.path):
-        _log.warning("data.filter_scores: %s", warning)
+        _log.warning("data.scores: %s", warning)
 
 
 def _check_filter(config: Any) -> None:
     """Check the filter settings as far as possible without the training pairs."""
     filters.check_settings(config)
-    if config.filter_scores:
-        filters.open_scores(config.filter_scores)
+    if config.scores:
+        filters.open_scores(config.scores)
 
 
-def _kept_pairs(
+def _select_pairs(
     mismatched: Mismatch, train: Pairs, config: Any, drawn: Drawn | None = None
-) -> Int[np.ndarray, " kept"]:
-    return filters.kept_pairs(config, mismatched.stored_image == train.image_of, config.path, drawn)
+) -> tuple[Int[np.ndarray, " kept"], Real[np.ndarray, " pairs"] | None]:
+    """Rows of the pairs that the filter keeps, and the score of every pair, if there are any."""
+    matched = mismatched.stored_image == train.image_of
+    scores = filters.run_scores(config, matched, config.path, drawn)
+    return filters.kept_pairs(config, matched, scores), scores

@@ -1,11 +1,11 @@
 """Pairs as training reads them, with known mismatches and a judgement; the splits of a run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Int32
+from jaxtyping import Bool, Float, Int, Int32, Real
 
 from l2rm_jax.data.drawn_splits import Drawn
 from l2rm_jax.data.features import RegionFeatures
@@ -49,6 +49,7 @@ class TrainPairs:
         `stored_image` unless the pair is mismatched.
       known: [pairs] True for pairs that are known to be matched; None if no pairs are known.
       posterior: [pairs] probability that the pair is mismatched; None if the pairs were not judged.
+      scores: [pairs] score of each pair from `data.scores`; None without such a file.
       rematched: the rematched suspicious pairs; None if they were not rematched.
       encoded: the same pairs as vectors of pretrained encoders, which judge them and to which
         models are fitted in closed form; None: `pairs` themselves.
@@ -60,6 +61,7 @@ class TrainPairs:
     caption_image: Int[np.ndarray, " pairs"]
     known: Bool[np.ndarray, " pairs"] | None = None
     posterior: Float[np.ndarray, " pairs"] | None = None
+    scores: Real[np.ndarray, " pairs"] | None = None
     rematched: Rematched | None = None
     encoded: Pairs | None = None
     drawn: Drawn | None = None
@@ -140,6 +142,7 @@ class TrainPairs:
             self.caption_image[pairs],
             known=None if self.known is None else self.known[pairs],
             posterior=None if self.posterior is None else self.posterior[pairs],
+            scores=None if self.scores is None else self.scores[pairs],
             rematched=None if self.rematched is None else self._take_rematched(pairs),
             encoded=self.encoded and self.encoded.take(pairs),
             drawn=self.drawn and self.drawn.take(pairs),
@@ -186,6 +189,7 @@ class Data:
     Attributes:
       word_vectors: initial word embeddings; NaN for words without a vector.
       pretrained: the pretrained encoders; None without any.
+      start: arrays of the model that the run starts from, by their path; None without one.
     """
 
     train: TrainPairs
@@ -195,6 +199,7 @@ class Data:
     mismatch: Mismatch
     word_vectors: Float[np.ndarray, "words W"] | None = None
     pretrained: Encoders | None = None
+    start: Mapping[str, np.ndarray] | None = None
 
     @property
     def splits(self) -> tuple[TrainPairs, TrainPairs, TrainPairs]:

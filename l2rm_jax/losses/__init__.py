@@ -22,7 +22,6 @@ from l2rm_jax.losses.contrastive import (
     pair_probabilities,
     robust_info_nce,
     sigmoid_contrastive,
-    weighted_info_nce,
 )
 from l2rm_jax.losses.evidential import called_matched, evidence, evidential_loss
 from l2rm_jax.losses.purification import nearest, rematched_labels, structure, symmetry
@@ -38,6 +37,7 @@ from l2rm_jax.losses.ranking import (
 )
 from l2rm_jax.losses.rematching import jensen_shannon, kl, soft_info_nce, symmetric_kl
 from l2rm_jax.losses.semi_paired import alignment, paired_triplet, robust_mining, uniformity
+from l2rm_jax.losses.weights import osa, osa_code
 
 __all__ = [
     "active_complementary",
@@ -57,6 +57,8 @@ __all__ = [
     "misplaced_labels",
     "nearest",
     "order_by_sureness",
+    "osa",
+    "osa_code",
     "pair_probabilities",
     "paired_triplet",
     "per_pair_hinge",
@@ -76,5 +78,4 @@ __all__ = [
     "triplet_mean",
     "uniformity",
     "unviolated_margin",
-    "weighted_info_nce",
 ]

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from l2rm_jax.losses.contrastive import weighted_info_nce
+from l2rm_jax.losses.contrastive import info_nce
 
 # Added to 1 - p under a logarithm or a root, as in the reference code.
 _TINY = 1e-10
@@ -99,7 +99,7 @@ def active_complementary(
     Raises:
         ValueError: if ``sims`` is not a square matrix.
     """
-    active = weighted_info_nce(sims, labels, tau=tau)
+    active = info_nce(sims, weights=labels, tau=tau)
     own = jnp.eye(len(sims), dtype=bool)
     negative: Any = 0.0
     for scores in (sims, sims.T):

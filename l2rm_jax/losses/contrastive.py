@@ -17,12 +17,19 @@ _LOG_WRONG = math.log(1e-7)
 _LOG_RIGHT = math.log1p(1e-7)
 
 
-def info_nce(sims: Float[Array, "pairs pairs"], *, tau: float) -> Float[Array, ""]:
+def info_nce(
+    sims: Float[Array, "pairs pairs"],
+    *,
+    tau: float | Float[Array, ""],
+    weights: float | Float[Array, " pairs"] = 1.0,
+) -> Float[Array, ""]:
     """InfoNCE (L2RM section 3.2): the mean over pairs, both directions added.
 
     Args:
         sims: similarities [images, captions], square.
         tau: temperature, > 0.
+        weights: factor of each pair's loss, >= 0, such as its probability of being matched. The
+            mean divides by the number of pairs, not by the sum of the weights.
 
     Returns:
         A scalar >= 0.
@@ -30,26 +37,7 @@ def info_nce(sims: Float[Array, "pairs pairs"], *, tau: float) -> Float[Array, "
     Raises:
         ValueError: if ``sims`` is not a square matrix.
     """
-    return jnp.mean(info_nce_per_pair(sims, tau=tau))
-
-
-def weighted_info_nce(
-    sims: Float[Array, "pairs pairs"], labels: Float[Array, " pairs"], *, tau: float
-) -> Float[Array, ""]:
-    """Mean over pairs of `info_nce_per_pair` times a label.
-
-    Args:
-        sims: similarities [images, captions], square.
-        labels: how likely each pair matches, in [0, 1].
-        tau: temperature, > 0.
-
-    Returns:
-        A scalar >= 0.
-
-    Raises:
-        ValueError: if ``sims`` is not a square matrix.
-    """
-    return jnp.mean(labels * info_nce_per_pair(sims, tau=tau))
+    return jnp.mean(weights * info_nce_per_pair(sims, tau=tau))
 
 
 def soft_targets(
@@ -151,7 +139,11 @@ def robust_info_nce(sims: Float[Array, "pairs pairs"], *, tau: float) -> Float[A
 
 
 def sigmoid_contrastive(
-    sims: Float[Array, "pairs pairs"], *, scale: Float[Array, ""], bias: Float[Array, ""]
+    sims: Float[Array, "pairs pairs"],
+    *,
+    scale: Float[Array, ""],
+    bias: Float[Array, ""],
+    weights: float | Float[Array, " pairs"] = 1.0,
 ) -> Float[Array, ""]:
     """SigLIP's loss (Zhai et al., ICCV 2023, Eq. 1): classify each combination independently.
 
@@ -162,6 +154,7 @@ def sigmoid_contrastive(
         sims: similarities [images, captions], square.
         scale: factor of the similarities, > 0.
         bias: added to the scaled similarities.
+        weights: factor of each stored pair's term, >= 0. The other combinations count in full.
 
     Returns:
         A scalar >= 0.
@@ -172,8 +165,9 @@ def sigmoid_contrastive(
     _check_square(sims)
     logits = scale * sims + bias
     stored = jnp.eye(len(sims), dtype=bool)
+    factor = jnp.where(stored, weights, 1.0)  # of a vector, the diagonal has each pair's own
     # -log sigmoid(x) = softplus(-x)
-    return jnp.sum(jax.nn.softplus(jnp.where(stored, -logits, logits))) / len(sims)
+    return jnp.sum(factor * jax.nn.softplus(jnp.where(stored, -logits, logits))) / len(sims)
 
 
 def _check_square(sims):

@@ -30,6 +30,7 @@ def triplet_hardest(
     sims: Float[Array, "pairs pairs"],
     *,
     margin: float | Float[Array, " pairs"] | Float[Array, "pairs pairs"],
+    weights: float | Float[Array, " pairs"] = 1.0,
 ) -> Float[Array, ""]:
     """Triplet loss with the hardest negative per direction (L2RM Eq. 2), summed over the batch.
 
@@ -38,6 +39,7 @@ def triplet_hardest(
         margin: margin of a win, >= 0. A vector holds the margin of each pair, used in
             its row and in its column. A matrix holds the margin of each image with each caption,
             used in both directions.
+        weights: factor of both hinges of each pair, >= 0.
 
     Returns:
         The sum over pairs of the largest hinge in the row and the largest in the column.
@@ -46,15 +48,21 @@ def triplet_hardest(
         ValueError: if ``sims`` is not a square matrix, or ``margin`` has another size.
     """
     captions, images = _hinges(sims, margin)
-    return jnp.sum(captions.max(axis=1) + images.max(axis=0))
+    return jnp.sum(weights * (captions.max(axis=1) + images.max(axis=0)))
 
 
-def triplet_mean(sims: Float[Array, "pairs pairs"], *, margin: float) -> Float[Array, ""]:
+def triplet_mean(
+    sims: Float[Array, "pairs pairs"],
+    *,
+    margin: float,
+    weights: float | Float[Array, " pairs"] = 1.0,
+) -> Float[Array, ""]:
     """Triplet loss averaged over all negatives, the reference code's warm-up loss.
 
     Args:
         sims: similarities [images, captions], square.
         margin: margin of a win, >= 0.
+        weights: factor of each pair's hinges, >= 0.
 
     Returns:
         The sum of `per_pair_hinge` over the batch.
@@ -62,7 +70,7 @@ def triplet_mean(sims: Float[Array, "pairs pairs"], *, margin: float) -> Float[A
     Raises:
         ValueError: if ``sims`` is not a square matrix.
     """
-    return jnp.sum(per_pair_hinge(sims, margin=margin))
+    return jnp.sum(weights * per_pair_hinge(sims, margin=margin))
 
 
 def per_pair_hinge(sims: Float[Array, "pairs pairs"], *, margin: float) -> Float[Array, " pairs"]:

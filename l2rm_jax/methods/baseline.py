@@ -10,7 +10,7 @@ import numpy as np
 
 from l2rm_jax.losses.contrastive import info_nce
 from l2rm_jax.losses.ranking import triplet_hardest, triplet_mean
-from l2rm_jax.methods import learned_scale
+from l2rm_jax.methods import learned_scale, pair_weights
 from l2rm_jax.methods.base import EpochPlan, Method, init_state, model_optimiser, plain_step
 from l2rm_jax.methods.registry import register_method
 
@@ -48,24 +48,31 @@ def _make(model, config, losses: dict[str, Callable], hardest: tuple[str, ...] =
     Args:
       model: the model.
       config: config of the run.
-      losses: the loss of each stream: "warmup" in the warm-up epochs, then "pairs".
+      losses: the loss of each stream, of similarities and `weights`: "warmup" in the warm-up
+        epochs, then "pairs".
       hardest: streams whose loss uses only the hardest negatives, so that most similarities have
         no gradient.
     """
-    optimiser = model_optimiser(config)
+    optimiser, settings = model_optimiser(config), config.train
+    pair_values = pair_weights.pair_values(settings)
 
     def plan(score_pairs, dataset, epoch):
-        stream = "warmup" if epoch < config.train.warmup_epochs else "pairs"
-        return EpochPlan({stream: np.flatnonzero(dataset.paired)})
+        stream = "warmup" if epoch < settings.warmup_epochs else "pairs"
+        values = pair_weights.plan_scores(settings, model, score_pairs, dataset, epoch)
+        return EpochPlan({stream: np.flatnonzero(dataset.paired)}, values=values)
 
     def step(state, batch):
         [(stream, pairs)] = batch.items()
         scorer = model.clone(sparse_gradient=stream in hardest)
-        return plain_step(scorer, losses[stream], optimiser, state, pairs)
+        weights = pair_weights.batch_weights(settings, state, pairs, model.axis_name)
+        loss = partial(losses[stream], weights=weights)
+        return plain_step(scorer, loss, optimiser, state, pairs)
 
     return Method(
         init=lambda key, batch: init_state(model, optimiser, key, batch),
         plan=plan,
         step=step,
-        losses={stream: ("loss", loss) for stream, loss in losses.items()},
+        pair_values=pair_values,
+        # With weights, a loss below the one of equal similarities shows nothing.
+        losses={} if pair_values else {stream: ("loss", loss) for stream, loss in losses.items()},
     )

@@ -19,9 +19,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from l2rm_jax.losses.contrastive import info_nce, sigmoid_contrastive
-from l2rm_jax.methods import base
+from l2rm_jax.methods import base, pair_weights
 from l2rm_jax.methods.base import EpochPlan, Method
 
+Weights = float | Float[Array, " B"]
 GROUP = "loss"
 MAX_SCALE = 100.0  # as in CLIP; SigLIP has no limit
 START_SCALE, START_BIAS = 10.0, -10.0  # SigLIP, section 3.2
@@ -30,8 +31,8 @@ START_SCALE, START_BIAS = 10.0, -10.0  # SigLIP, section 3.2
 def make_info_nce(model: Any, config: Any) -> Method:
     """InfoNCE in both directions; its temperature starts at `loss.tau` and is learned."""
 
-    def loss(sims: Array, learned: dict[str, Array]) -> Array:
-        return info_nce(sims, tau=1 / _scale(learned, MAX_SCALE))
+    def loss(sims: Array, learned: dict[str, Array], weights: Weights) -> Array:
+        return info_nce(sims, tau=1 / _scale(learned, MAX_SCALE), weights=weights)
 
     start = {"log_scale": math.log(1 / config.loss.tau)}
     # Equal similarities have the same loss at every temperature.
@@ -42,8 +43,9 @@ def make_info_nce(model: Any, config: Any) -> Method:
 def make_sigmoid(model: Any, config: Any) -> Method:
     """SigLIP's loss: classify each image-caption combination independently, in all epochs."""
 
-    def loss(sims: Array, learned: dict[str, Array]) -> Array:
-        return sigmoid_contrastive(sims, scale=_scale(learned), bias=learned["bias"])
+    def loss(sims: Array, learned: dict[str, Array], weights: Weights) -> Array:
+        scale, bias = _scale(learned), learned["bias"]
+        return sigmoid_contrastive(sims, scale=scale, bias=bias, weights=weights)
 
     start = {"log_scale": math.log(START_SCALE), "bias": START_BIAS}
     return _make(model, config, loss, start, {})
@@ -63,7 +65,7 @@ def _limited(learned: dict[str, Array], most: float) -> dict[str, Array]:
 def _make(
     model: Any,
     config: Any,
-    loss: Callable[[Array, dict[str, Array]], Array],
+    loss: Callable[[Array, dict[str, Array], Weights], Array],
     start: dict[str, float],
     losses: dict[str, tuple[str, Callable]],
     most: float = np.inf,
@@ -73,24 +75,27 @@ def _make(
     Args:
       model: the model.
       config: config of the run.
-      loss: the loss of similarities and the learned numbers.
+      loss: the loss of similarities, the learned numbers and the weights of the pairs.
       start: the learned numbers before the first step.
       losses: as in `Method`.
       most: limit of the scale.
     """
-    optimiser = base.model_optimiser(config)
+    optimiser, settings = base.model_optimiser(config), config.train
+    pair_values = pair_weights.pair_values(settings)
     extra = {GROUP: {name: jnp.float32(value) for name, value in start.items()}}
 
     def plan(score_pairs: Callable, dataset: Any, epoch: int) -> EpochPlan:
-        return EpochPlan({"pairs": np.flatnonzero(dataset.paired)})
+        values = pair_weights.plan_scores(settings, model, score_pairs, dataset, epoch)
+        return EpochPlan({"pairs": np.flatnonzero(dataset.paired)}, values=values)
 
     def step(state: base.TrainState, batch: dict) -> tuple[base.TrainState, dict]:
         [pairs] = batch.values()
+        weights = pair_weights.batch_weights(settings, state, pairs, model.axis_name)
 
         def loss_fn(params: Any) -> tuple[Array, tuple[Any, dict]]:
             key = base.step_key(state, base.DROPOUT_A)
             sims, stats = base.forward(model, params, state.batch_stats, pairs, key)
-            value = loss(sims, params[GROUP])
+            value = loss(sims, params[GROUP], weights)
             return value, (stats, {"loss": value, "scale": _scale(params[GROUP], most)})
 
         state, metrics = base.gradient_step(loss_fn, state, optimiser, model.axis_name)
@@ -101,5 +106,6 @@ def _make(
         init=lambda key, batch: base.init_state(model, optimiser, key, batch, extra=extra),
         plan=plan,
         step=step,
-        losses=losses,
+        pair_values=pair_values,
+        losses={} if pair_values else losses,
     )

@@ -57,9 +57,10 @@ def make_method(model: RetrievalModel, config: Any) -> Method:
     if networks != method.networks:
         _check_networks(config.method, method, networks)
         method = side_by_side(method, networks)
-    if config.model.head != FITTED_HEAD:
+    if config.model.head != FITTED_HEAD or (config.model.start and method.plan):
         return method
-    weighted = config.train.draw != "even" or config.split.by == "judgement"
+    by_it = config.split.by, config.train.weight
+    weighted = config.train.draw != "even" or "judgement" in by_it
     fit = partial(fit_states, weighted=weighted)
     return replace(method, fit=fit if networks == 1 else same_fit(fit, networks))
 

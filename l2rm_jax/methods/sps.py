@@ -59,14 +59,14 @@ def make(model, config) -> Method:
             pairs = batches["clean"]
             weight = read_pair_values(own, WEIGHT, pairs, model.axis_name)
             labels = clean_labels(weight, probabilities(model, tau, own, pairs), "paper")
-            loss = partial(contrastive.weighted_info_nce, labels=labels, tau=tau)
+            loss = partial(contrastive.info_nce, weights=labels, tau=tau)
             own, metrics["clean"] = base.update_on(
                 model, loss, optimiser, own, pairs, base.DROPOUT_B
             )
         if "noisy" in batches and "strict" in batches:
             pairs, cosines = take_captions(model, own, batches["noisy"], strict)
             labels = purification.rematched_labels(probabilities(model, tau, own, pairs), cosines)
-            loss = partial(contrastive.weighted_info_nce, labels=labels, tau=tau)
+            loss = partial(contrastive.info_nce, weights=labels, tau=tau)
             own, metrics["noisy"] = base.update_on(
                 model, loss, optimiser, own, pairs, base.DROPOUT_C
             )

@@ -52,7 +52,8 @@ def check_detector(config: ConfigDict, method: Method, is_used: bool) -> None:
     elif name != LINEAR and not is_used:
         wrong.append(
             f"judgement.detector: found {name!r}, expected linear, as nothing uses a judgement; "
-            "set split.by=judgement, data.filter=judgement or train.draw=judgement"
+            "set split.by=judgement, data.filter=judgement, train.draw=judgement or "
+            "train.weight=judgement"
         )
     elif not is_trained(config):
         if every:
@@ -101,9 +102,11 @@ def fold_config(config: ConfigDict, workdir: str | Path, fold: int, epoch: int =
         "judgement.every": 0,
         "judgement.path": "",
         "data.filter": "score",
-        "data.filter_scores": str(Path(workdir) / FOLD_DIRECTORY.format(fold) / SCORES_FILE),
+        "data.scores": str(Path(workdir) / FOLD_DIRECTORY.format(fold) / SCORES_FILE),
         "data.filter_value": 1 - SUSPICIOUS,
         "train.draw": "even",
+        "train.weight": "none",
+        "model.start": "",
         "train.networks": 0,
         "train.epochs": epochs,
     }

@@ -12,10 +12,12 @@ from l2rm_jax.devices.parallel import matmul_precision
 from l2rm_jax.errors import Problems, named_errors
 from l2rm_jax.evaluation.protocols import check_protocols, parse_protocols
 from l2rm_jax.methods import Method, make_method
+from l2rm_jax.methods.pair_weights import check_weights
 from l2rm_jax.models import check_word_noise, make_model
 from l2rm_jax.run.fold_runs import check_detector, fold_config, is_trained
 from l2rm_jax.run.judgement import check_judgement, uses_judgement
 from l2rm_jax.run.pretrained import check_pretrained_fields, find_pretrained
+from l2rm_jax.run.start import check_start_fields
 from l2rm_jax.run.validate_config import check_fields, with_valid_fields
 
 
@@ -101,6 +103,8 @@ def check_settings(config: ConfigDict) -> Method:
     model = problems.attempt(make_model, config, vocabulary_size=1)
     method = problems.attempt(make_method, model=model, config=config)  # also if there is no model
     problems.attempt(check_judgement, config, method)
+    problems.attempt(check_weights, config, method)
+    problems.attempt(check_start_fields, config, method)
     problems.attempt(check_detector, config, method, is_used=uses_judgement(config))
     problems.attempt(check_pretrained_fields, config)
     problems.raise_all()

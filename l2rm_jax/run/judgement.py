@@ -94,7 +94,7 @@ def check_judgement(config: ConfigDict, method: Method) -> None:
 
 def uses_judgement(config: ConfigDict) -> bool:
     """Whether the run needs a judgement of its pairs."""
-    by_it = (config.split.by, config.data.filter)
+    by_it = (config.split.by, config.data.filter, config.train.weight)
     return "judgement" in by_it or config.train.draw != EVEN
 
 

@@ -39,6 +39,7 @@ from l2rm_jax.run.memory_hints import scoring_hints, training_hints
 from l2rm_jax.run.pair_scores import collect_rows
 from l2rm_jax.run.pretrained import pretrained_arrays, with_pretrained, with_word_vectors
 from l2rm_jax.run.sampling import draw_pairs
+from l2rm_jax.run.start import with_start
 
 
 class Run:
@@ -67,6 +68,7 @@ class Run:
         self.config, self.data, self.replicas = config, data, replicas
         pairs = {"stored_image": data.train.stored_image, "lengths": data.train.lengths}
         pairs |= {"posterior": data.train.posterior, "rematched": data.train.rematched}
+        pairs |= {"scores": data.train.scores}
         inputs = {"config": config.to_dict(), "words": len(data.vocabulary), **pairs}
         replicas.require_same_on_hosts(inputs, "config and training pairs")
         bases = data.pretrained.bases if data.pretrained else None
@@ -97,6 +99,8 @@ class Run:
         if self.data.pretrained is not None:
             arrays = pretrained_arrays(self.data.pretrained, self.config, state.params)
             state = with_pretrained(state, arrays)
+        if self.data.start is not None:
+            state = with_start(state, self.data.start)
         return state
 
     def _start_clock(self) -> None:

@@ -159,9 +159,7 @@ def test_a_command_is_advised_only_if_it_would_run(tmp_path, batch, kept, splits
     assert ("--config.judgement.path" in lines[-1]) == advised
     if len(splits) == 2:  # the advice agrees with the run's own checks
         fields = {"data.filter": "score", "data.filter_value": 0.5}
-        config.update_from_flattened_dict(
-            fields | {"data.filter_scores": str(tmp_path / "scores.npy")}
-        )
+        config.update_from_flattened_dict(fields | {"data.scores": str(tmp_path / "scores.npy")})
         try:
             read_data(config, tmp_path / "nowhere")
             runs = True

@@ -170,7 +170,7 @@ def test_scores_of_all_pairs_filter_the_training_pairs(directory, tmp_path):
     config.data.filter, config.data.filter_value = "score", 0.5
     scores = np.random.default_rng(5).random(5 * IMAGES)
     np.save(tmp_path / "scores.npy", scores)
-    config.data.filter_scores = str(tmp_path / "scores.npy")
+    config.data.scores = str(tmp_path / "scores.npy")
     data, rows = load(config), load(config_of(directory)).train.drawn.rows
     np.testing.assert_array_equal(data.train.drawn.rows, rows[scores[rows] >= 0.5])
     np.save(tmp_path / "scores.npy", scores[rows])  # of the training pairs alone

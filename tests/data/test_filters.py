@@ -24,7 +24,7 @@ def config(tmp_path):
 
 def ask(config, tmp_path, kind, value=0.0, scores="clip.npy"):
     config.data.filter, config.data.filter_value = kind, value
-    config.data.filter_scores = str(tmp_path / scores) if kind in ("score", "share") else ""
+    config.data.scores = str(tmp_path / scores) if kind in ("score", "share") else ""
     return load_data(config.data, config.mismatch, workdir=None)
 
 
@@ -68,7 +68,7 @@ def test_what_is_kept_is_trained_on(config, tmp_path):
         np.testing.assert_array_equal(batch.image_index, train.caption_image[batch.pair_index])
         np.testing.assert_array_equal(batch.images, train.images.rows(batch.image_index))
     config.data.filter = "share"
-    config.data.filter_value, config.data.filter_scores = 0.5, str(tmp_path / "clip.npy")
+    config.data.filter_value, config.data.scores = 0.5, str(tmp_path / "clip.npy")
     report = check(config)
     assert "30 captions, 1 to 4 per image" in report
     assert "filter share 0.5 of clip.npy, filter_kept 0.5" in report.splitlines()[-1]
@@ -85,13 +85,11 @@ def test_equal_scores_leave_the_share_asked_for(config, tmp_path):
     [
         ({"filter": "clip"}, ConfigError, "data.filter: found 'clip'"),
         ({"filter": "score"}, ConfigError, "data.filter=score requires"),
-        ({"filter": "truth", "filter_scores": "x.npy"}, ConfigError, "filter_scores .*=truth"),
-        ({"filter_scores": "x.npy"}, ConfigError, "filter_scores .*=none"),
         ({"filter_value": 0.0}, ConfigError, "filter_value: found 0"),
         ({"filter_value": 1.5}, ConfigError, "filter_value: found 1.5"),
         ({"filter_value": 1e-3}, DataError, r"share .*all 60 .* scores 0 to 0.98"),
         ({"filter": "score", "filter_value": 2.0}, DataError, "score .*all 60 "),
-        ({"filter_scores": "none.npy"}, DataError, "none.npy: no such file"),
+        ({"scores": "none.npy"}, DataError, "none.npy: no such file"),
         (
             {"filter": "score", "filter_value": 0.0},
             DataError,
@@ -104,9 +102,7 @@ def test_equal_scores_leave_the_share_asked_for(config, tmp_path):
 def test_settings_that_do_not_fit(config, tmp_path, changes, error, message):
     given = {"filter": "share", "filter_value": 0.5}
     if changes.get("filter", "share") == "share" or "filter_value" in changes:
-        given["filter_scores"] = str(tmp_path / "clip.npy")
-    if list(changes) == ["filter_scores"] and changes["filter_scores"] == "x.npy":
-        given["filter"] = "none"
+        given["scores"] = str(tmp_path / "clip.npy")
     config.data.update({**given, **changes})
     with pytest.raises(error, match=message):
         load_data(config.data, config.mismatch, workdir=None)
@@ -158,7 +154,7 @@ def caption_rows(data):
 
 def ask_with(config, tmp_path, scores):
     np.save(tmp_path / "scores.npy", scores)
-    config.data.filter_scores = str(tmp_path / "scores.npy")
+    config.data.scores = str(tmp_path / "scores.npy")
     config.data.filter, config.data.filter_value = "score", 0.5
     return load_data(config.data, config.mismatch, workdir=None)
 

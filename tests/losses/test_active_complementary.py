@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from l2rm_jax.losses.complementary import NEGATIVE_WEIGHT, active_complementary, refined_labels
-from l2rm_jax.losses.contrastive import info_nce_per_pair, pair_probabilities, weighted_info_nce
+from l2rm_jax.losses.contrastive import info_nce, info_nce_per_pair, pair_probabilities
 
 TAU = 0.05
 RNG = np.random.default_rng(0)
@@ -55,7 +55,7 @@ def test_contrastive_numbers_of_a_pair():
     np.testing.assert_allclose(info_nce_per_pair(SIMS, tau=TAU), -np.log(rows * columns), rtol=1e-5)
     np.testing.assert_allclose(pair_probabilities(SIMS, tau=TAU), (rows + columns) / 2, rtol=1e-5)
     weighted = np.mean(-LABELS * np.log(rows * columns))
-    np.testing.assert_allclose(weighted_info_nce(SIMS, LABELS, tau=TAU), weighted, rtol=1e-5)
+    np.testing.assert_allclose(info_nce(SIMS, weights=LABELS, tau=TAU), weighted, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def stopping(patch, method: str) -> None:
     real = getattr(Run, method)
 
     def stop(self, *inputs):
-        if "fold-1" in self.config.data.filter_scores:
+        if "fold-1" in self.config.data.scores:
             os.kill(os.getpid(), signal.SIGTERM)
         return real(self, *inputs)
 
@@ -178,7 +178,7 @@ def test_the_runs_of_the_folds_stay_ahead(config, warmup, every, judged, epochs)
     assert [own.train.epochs for own in configs] == epochs
     own = configs[0]
     assert own.train.draw == "even" and own.data.filter == "score"
-    assert own.data.filter_scores == "w/judgement/fold-1/scores.npy"
+    assert own.data.scores == "w/judgement/fold-1/scores.npy"
     check_settings(own)
 
 

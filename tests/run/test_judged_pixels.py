@@ -67,4 +67,4 @@ def test_a_trained_detector_reads_pictures(judged):
     for fold in range(FOLDS):
         config = read_config(workdir / FOLD_DIRECTORY.format(fold))
         scores = workdir / FOLD_DIRECTORY.format(fold) / SCORES_FILE
-        assert config.model.image_encoder == "clip" and config.data.filter_scores == str(scores)
+        assert config.model.image_encoder == "clip" and config.data.scores == str(scores)

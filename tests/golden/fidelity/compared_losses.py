@@ -292,7 +292,7 @@ def sps(arrays: Arrays) -> None:
         functions = {
             "warmup": partial(contrastive.info_nce, tau=tau),
             "eval_loss": partial(contrastive.info_nce_per_pair, tau=tau),
-            "weighted": partial(contrastive.weighted_info_nce, labels=labels, tau=tau),
+            "weighted": partial(contrastive.info_nce, weights=labels, tau=tau),
             "symmetry": lambda sims: symmetry * purification.symmetry(sims),
         }
         values = {name: value_and_gradient(f, sims) for name, f in functions.items()}
