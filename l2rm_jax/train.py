@@ -2,6 +2,7 @@
 
 import math
 import shlex
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from ml_collections import ConfigDict
 
-from l2rm_jax.console import EpochTable, progress_bar
+from l2rm_jax.console import EpochTable, clock, progress_bar
 from l2rm_jax.data.train_pairs import Data
 from l2rm_jax.devices.hosts import exit_on_host_failure, is_primary, is_single_host
 from l2rm_jax.devices.parallel import Replicas, in_float32
@@ -284,6 +285,7 @@ def _train_epoch(
             pairs = stream.pairs(done - 1 - ago)
             _stop_or_record_skip(run, log, epoch, step - ago, bad, pairs)
 
+    began, timed_from = time.monotonic(), done
     with progress_bar(len(stream) * size, title, initial=done * size) as bar:
         for batch in stream.iterate(done):
             if not run.is_compiled(batch):
@@ -296,6 +298,7 @@ def _train_epoch(
                     run.compile_step(batch, stop.wait)
                 if epoch < settings.warmup_epochs:
                     run.compile_main_step(epoch)
+                began, timed_from = time.monotonic(), done
             means.add(run.train_step(batch))
             step, done = step + 1, done + 1
             bar.update(size)
@@ -309,7 +312,10 @@ def _train_epoch(
                 if is_log_step:
                     values = means.flush()
                     log.write("step", step, epoch=epoch + 1, **values)
-                    bar.note(f"loss {values.get('loss', math.nan):.3f}")
+                    left = (run.total_epochs - epoch) * len(stream) - done
+                    seconds = left * (time.monotonic() - began) / (done - timed_from)
+                    note = f"loss {values.get('loss', math.nan):.3f}"
+                    bar.note(f"{note}, all epochs in {clock(seconds)}")
                 run.position |= {"step_in_epoch": done, **means.state}
             if must_stop:
                 stop.check()  # raises StoppedError; `train` then saves

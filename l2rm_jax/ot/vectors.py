@@ -22,6 +22,7 @@ from l2rm_jax.ot.problem import Side, make_side
 from l2rm_jax.ot.sums import vector_total
 
 _BLOCK_ENTRIES = 2**22  # costs computed at a time: 16 MiB
+_BLOCK_SHARE = 1 / 128  # of an accelerator's memory, for the costs computed at a time
 _MAX_STEP = 10.0  # of an extrapolation, in units of epsilon
 
 Cost = Callable[[Array, Array], Array]
@@ -203,6 +204,12 @@ def _solve(cost, vectors: _Vectors, mass, a, b, threshold, max_iterations):
     return end.f + jnp.log(unit), end.out, *moved, end.iterations, converged, end.error
 
 
+def _block_entries() -> int:
+    """Costs computed at a time: few on a CPU with its small caches, many on an accelerator."""
+    memory = (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit", 0)
+    return max(_BLOCK_ENTRIES, int(_BLOCK_SHARE * memory) // 4)
+
+
 def _blocks(cost: Cost, vectors: _Vectors, *per_row: Array):
     """Split rows into blocks, and a function that makes a block's -cost / epsilon.
 
@@ -210,7 +217,7 @@ def _blocks(cost: Cost, vectors: _Vectors, *per_row: Array):
     are filled up with -inf.
     """
     n, m = len(vectors.images), len(vectors.captions)
-    rows = max(1, min(n, _BLOCK_ENTRIES // m))
+    rows = max(1, min(n, _block_entries() // m))
     fill = -n % rows
 
     def split(x, value):

@@ -18,6 +18,8 @@ def collect_rows(
 ) -> Any:
     """Score batches and put the values of each batch into its rows.
 
+    Values are fetched from the device while it works on the next batch.
+
     Args:
       batches: batches with their rows, each row once in all of them; a batch may be padded beyond
         its rows.
@@ -29,13 +31,23 @@ def collect_rows(
       Arrays `[total, ...]`, in a tree like those of `score`.
     """
     values = None
+
+    def fetch(part: Any, rows: Int[np.ndarray, " rows"]) -> None:
+        nonlocal values
+        if values is None:
+            values = jax.tree.map(lambda x: np.empty((total, *x.shape[1:]), x.dtype), part)
+        leaves = zip(jax.tree.leaves(values), jax.tree.leaves(part), strict=True)
+        for all_rows, part_rows in leaves:
+            all_rows[rows] = np.asarray(part_rows)[: len(rows)]
+        bar.update(len(rows))
+
     with progress_bar(total, title) as bar:
+        started = None
         for batch, rows in batches:
-            part = jax.tree.map(np.asarray, score(batch))
-            if values is None:
-                values = jax.tree.map(lambda x: np.empty((total, *x.shape[1:]), x.dtype), part)
-            leaves = zip(jax.tree.leaves(values), jax.tree.leaves(part), strict=True)
-            for all_rows, part_rows in leaves:
-                all_rows[rows] = part_rows[: len(rows)]
-            bar.update(len(rows))
+            part = score(batch)
+            if started is not None:
+                fetch(*started)
+            started = part, rows
+        if started is not None:
+            fetch(*started)
     return values
