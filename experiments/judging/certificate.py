@@ -9,7 +9,7 @@ the truth reviews each audit 400 times, for each size of the review and each sha
 certificate holds if no more than this share of its set is wrong; a review without one holds too.
 --csv keeps the audits that it has, so the command continues where it stopped. --summary has a row
 per kind of data: the certified share of all pairs by share and size of the review, as means over
-the seeds, and the least coverage of all cells, of certificates and of the rate by eye.
+the seeds, and the least coverage of all cells.
 """
 
 from functools import partial
@@ -24,7 +24,6 @@ from experiments.judging.audit import Vectors, load_vectors
 from experiments.judging.mismatches import mismatched
 from experiments.script import add_rows, new_parser, start, write_rows
 from l2rm_jax.audit.certificate import certify, draw_sample, rank_kept
-from l2rm_jax.audit.review import REVIEW, Decisions, reviewed_rate
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.judging import judge_pairs
 
@@ -32,7 +31,6 @@ IMAGES, EACH = 2000, 5
 DATA = ("caption", 0.2), ("image", 0.1), ("hard", 0.05), ("noun", 0.2), ("hard", 0.2)
 REVIEWS = 400
 ASKED = {0.05: (133, 267, 533), 0.1: (133, 267, 533), 0.02: (304, 533)}  # pairs of a review
-LEAST = "holds", "rate_holds"
 
 
 class Cell(NamedTuple):
@@ -87,17 +85,12 @@ def reviews(
       decide: pairs of a review.
     """
     share_wrong = np.cumsum(wrong[ranked]) / np.arange(1, len(ranked) + 1)
-    pairs, rates = [], []
+    pairs = []
     for seed in range(REVIEWS):
-        rows, weight = draw_sample(ranked, len(wrong), decide, share, seed)
+        rows, _ = draw_sample(ranked, len(wrong), decide, share, seed)
         pairs.append(certify(ranked, rows, wrong[rows], share).pairs)
-        words = np.where(wrong[rows], "wrong", "fits").astype(object)
-        door = np.full(len(rows), REVIEW, object)
-        decisions = Decisions(rows, words, np.full(len(rows), -1), door, weight)
-        rates.append(reviewed_rate(decisions, rows, weight))
     sets = np.array(pairs)
     true = np.where(sets > 0, share_wrong[sets - 1], 0)
-    low, high = np.array([(rate.low, rate.high) for rate in rates]).T
     possible = np.flatnonzero(share_wrong <= share)
     return {
         "possible": f"{(possible[-1] + 1 if len(possible) else 0) / len(wrong):.4f}",
@@ -105,13 +98,11 @@ def reviews(
         "given": f"{np.mean(sets > 0):.4f}",
         "wrong": f"{true[sets > 0].mean() if sets.any() else 0:.4f}",
         "holds": f"{np.mean(true <= share):.4f}",
-        "rate_width": f"{np.mean(high - low):.4f}",
-        "rate_holds": f"{np.mean((low <= wrong.mean()) & (wrong.mean() <= high)):.4f}",
     }
 
 
 def summary(rows: list[dict[str, object]]) -> list[dict[str, object]]:
-    """A row per kind of data: mean shares of all pairs by share and size; least coverages."""
+    """A row per kind of data: mean shares of all pairs by share and size; least coverage."""
     kinds: dict[tuple[str, str], list[dict[str, object]]] = {}
     for row in rows:
         kinds.setdefault((str(row["protocol"]), str(row["rate"])), []).append(row)
@@ -128,7 +119,7 @@ def summary(rows: list[dict[str, object]]) -> list[dict[str, object]]:
             for share, sizes in ASKED.items()
             for decide in sizes
         }
-        | {name: f"{min(float(row[name]) for row in same):.2f}" for name in LEAST}
+        | {"holds": f"{min(float(row['holds']) for row in same):.2f}"}
         for (protocol, rate), same in kinds.items()
     ]
 

@@ -263,11 +263,10 @@ def reviewed_rate(
     """Estimate the share of mismatched pairs from the review; None if no pair of it is decided.
 
     Pairs of equal weight form a stratum. Its share of wrong pairs is weighted by its size, whatever
-    the number of decided pairs; a stratum without decided pairs is left out. The interval is
-    Wilson's, for the number of independent pairs that would have the variance of the estimate (Korn
-    and Graubard, Confidence intervals for proportions with small expected number of positive counts
-    estimated from survey data, Survey Methodology 24, 1998). For that variance each stratum gets
-    half a pair more of each kind, so that strata without a wrong pair count too. Pairs decided as
+    the number of decided pairs; a stratum without decided pairs is left out. The interval joins
+    Wilson's intervals of the strata: each end is as far from the estimate as the root of the
+    summed squares of their weighted distances (Zou and Donner, Construction of confidence limits
+    about effect measures: a general approach, Statistics in Medicine 27, 2008). Pairs decided as
     unsure are left out.
 
     Args:
@@ -285,16 +284,18 @@ def reviewed_rate(
     share = size / size.sum()
     count = np.array([np.count_nonzero(own == each) for each in strata])
     found = np.array([np.count_nonzero(wrong[own == each]) for each in strata])
-    estimate = float(share @ (found / count))
-    smoothed = (found + 0.5) / (count + 1)
-    variance = share**2 @ (smoothed * (1 - smoothed) / (count + 1))
-    expected = float(share @ smoothed)
-    low, high = _wilson(estimate, expected * (1 - expected) / variance)
-    return ReviewedRate(estimate, low, high, len(own))
+    wrong_share = found / count
+    estimate = float(share @ wrong_share)
+    below, above = (
+        float(np.sqrt(share**2 @ (end - wrong_share) ** 2)) for end in _wilson(wrong_share, count)
+    )
+    return ReviewedRate(estimate, max(0.0, estimate - below), min(1.0, estimate + above), len(own))
 
 
-def _wilson(share: float, count: float) -> tuple[float, float]:
+def _wilson(
+    share: Float[np.ndarray, " strata"], count: Int[np.ndarray, " strata"]
+) -> tuple[Float[np.ndarray, " strata"], Float[np.ndarray, " strata"]]:
     """Compute the 90% interval of a share of `count` independent draws (Wilson, 1927)."""
     middle = (share + _Z**2 / (2 * count)) / (1 + _Z**2 / count)
     half = _Z / (1 + _Z**2 / count) * np.sqrt(share * (1 - share) / count + _Z**2 / (4 * count**2))
-    return min(share, max(0.0, middle - half)), max(share, min(1.0, middle + half))
+    return np.clip(middle - half, 0, share), np.clip(middle + half, share, 1)

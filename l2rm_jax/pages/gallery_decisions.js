@@ -62,7 +62,7 @@ class Decisions {
   }
 
   // The share of wrong pairs among all, by the review, as `audit/review.py` estimates it: by strata
-  // of equal weight, with Wilson's interval for as many pairs as would vary as much. Null without
+  // of equal weight, whose intervals by Wilson are joined. Null without
   // decided pairs.
   rate() {
     const strata = new Map();
@@ -78,19 +78,18 @@ class Decisions {
     const used = [...strata.values()].filter((stratum) => stratum.decided);
     if (!used.length) return null;
     const total = used.reduce((sum, { size }) => sum + size, 0);
-    let [estimate, expected, variance] = [0, 0, 0];
-    for (const { size, decided, wrong } of used) {
-      const [share, smooth] = [size / total, (wrong + 0.5) / (decided + 1)];
-      estimate += share * wrong / decided;
-      expected += share * smooth;
-      variance += share ** 2 * smooth * (1 - smooth) / (decided + 1);
+    let [estimate, below, above] = [0, 0, 0];
+    for (const { size, decided: n, wrong } of used) {
+      const [share, p] = [size / total, wrong / n];
+      const middle = (p + Z ** 2 / (2 * n)) / (1 + Z ** 2 / n);
+      const half = Z / (1 + Z ** 2 / n) * Math.sqrt(p * (1 - p) / n + Z ** 2 / (4 * n ** 2));
+      estimate += share * p;
+      below += (share * (p - Math.min(p, Math.max(0, middle - half)))) ** 2;
+      above += (share * (p - Math.max(p, Math.min(1, middle + half)))) ** 2;
     }
-    const n = expected * (1 - expected) / variance;
-    const middle = (estimate + Z ** 2 / (2 * n)) / (1 + Z ** 2 / n);
-    const half = Z / (1 + Z ** 2 / n) * Math.sqrt(estimate * (1 - estimate) / n + Z ** 2 / (4 * n ** 2));
     return {
-      estimate, low: Math.min(estimate, Math.max(0, middle - half)),
-      high: Math.max(estimate, Math.min(1, middle + half)),
+      estimate, low: Math.max(0, estimate - Math.sqrt(below)),
+      high: Math.min(1, estimate + Math.sqrt(above)),
       pairs: used.reduce((sum, { decided }) => sum + decided, 0),
       wrong: used.reduce((sum, { wrong }) => sum + wrong, 0),
     };

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from l2rm_jax.audit.certificate import draw_sample
 from l2rm_jax.audit.review import (
     HEADER,
     LIST,
@@ -67,6 +68,18 @@ def test_the_interval_holds_the_rate_that_it_should(part):
         held += found.low <= wrong.mean() <= found.high
         assert found.pairs == part
     assert abs(np.mean(errors)) < 3 * np.std(errors) / 12
+    assert held / 150 > 0.84
+
+
+def test_the_interval_holds_where_few_of_many_kept_pairs_are_wrong():
+    """The 100 kept pairs of a certificate's review often have no wrong one."""
+    wrong = np.arange(5000) < 500
+    wrong[500:] = rng.random(4500) < 0.016
+    held = 0
+    for seed in range(150):
+        rows, weight = draw_sample(np.arange(500, 5000), 5000, 133, 0.05, seed)
+        found = reviewed_rate(decided(rows, weight, wrong), rows, weight)
+        held += found.low <= wrong.mean() <= found.high
     assert held / 150 > 0.84
 
 
