@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.golden.fidelity import (
+    clip_losses,
     compared_losses,
     compared_steps,
     dual_encoding,
@@ -14,6 +15,7 @@ from tests.golden.fidelity import (
     losses,
     models,
     newer_heads,
+    rectification,
     semi_paired,
     training,
     transport,
@@ -193,6 +195,16 @@ PARTS = {
             "options": 1e-9,
         },
     ),
+    "s_in2r": Part(
+        rectification.in2r,
+        {
+            **LOSSES,
+            "centred vectors": 1e-6,
+            "queue": 0.0,
+            "places": 0.0,
+            "means of the nearest": 1e-6,
+        },
+    ),
     "t_chan*": Part(
         newer_heads.chan,
         {
@@ -240,6 +252,32 @@ PARTS = {
     ),
     "w_cream*": Part(
         compared_losses.cream, {"predictions": 1e-6, **LOSSES, "pairs called otherwise": 0.0}
+    ),
+    "x_osa*": Part(
+        clip_losses.osa_file,
+        {
+            "weights": 5e-5,  # t^2 (1 - t^2) cancels near 1
+            "weights of the paper": 1e-6,
+            "losses, relative": 2e-4,
+            "gradients / largest": 1e-4,
+            "thresholds, relative": 1e-5,
+            "logits of the estimator, relative": 1e-5,
+            "losses of the steps, relative": 2e-4,
+            "first gradients / largest": 1e-4,
+            "weights after / largest": 1e-4,
+        },
+    ),
+    "z_ncu": Part(
+        clip_losses.ncu,
+        {
+            "predictions": 1e-5,
+            "pairs forgotten otherwise": 0.0,
+            "plans, their iterations / largest": 1e-5,
+            "plans, converged / largest": 1e-5,
+            "marginals, converged, relative": 1e-5,
+            "targets": 1e-5,
+            **LOSSES,
+        },
     ),
 }
 
@@ -303,6 +341,12 @@ NOT_COMPARED = {
         "VHACoding/MaxPooling/sims",
     ),
     "a fit of ten iterations; ours runs to convergence": ("*/own/params_arazo10",),
+    "IN2R's refiner, which is not here": ("refiner/*", "opt/correction_weight"),
+    "sums of compared losses of the two directions": ("*/loss_of_images*", "*/loss_of_texts*"),
+    "the rates of the updates are given": ("step/opt/*",),
+    "less than one pair to forget: theirs divides 0 by 0, ours refuses it": (
+        "*/nothing_to_forget/*",
+    ),
 }
 
 
