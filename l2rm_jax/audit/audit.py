@@ -342,15 +342,15 @@ def audit_pairs(
         of_judge = {} if judge is None else {"judge": judge.about.data}
         claim(Path(keep), pairs, folds=folds, top=top, seed=seed, **of_judge)
 
-    def find(judged: Pairs, name: str = "") -> Judgement:
+    def judge_one(judged: Pairs, name: str = "") -> Judgement:
         where = keep and Path(keep) / name
         settings = {"folds": folds, "top": top, "seed": seed, "judge": judge}
         return judge_pairs(judged, keep=where, executor=executor, **settings)
 
-    found = find(pairs)
+    found = judge_one(pairs)
     misaligned = search_pairs(pairs, seed)
     found = within_findings(found, misaligned)
-    repaired = judge_repaired(pairs, misaligned, find)
+    repaired = judge_repaired(pairs, misaligned, judge_one)
     words = report_texts(pairs.texts) if pairs.captions is None else None
     known = {"words": words, "misaligned": misaligned, "repaired": repaired}
     return Audit(pairs, found, Settings(top=top, seed=seed), **known)

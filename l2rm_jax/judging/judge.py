@@ -175,9 +175,8 @@ def _judge(
     groups = find_groups(pairs.images, keys, pairs.image_of, seed, executor)
     if judge is None:
         of = Folds(pairs.image_of, assign_folds(groups.key, folds, seed), groups.of_image)
-        task = _Task(pairs, of, keys, groups, seed, rows, images)
+        task = _Task(pairs, of, keys, groups, seed, is_kept, rows, images)
         found = _by_models(say, task, detector, stages, executor)
-        found = found if is_kept else replace(found, judge=None)
     else:
         say(2)
         of = Folds(pairs.image_of, judge.fold_of(keys.image), groups.of_image)
@@ -208,13 +207,17 @@ def _judge(
 
 
 class _Task(NamedTuple):
-    """Pairs to judge by models that are fitted to them; rows and images as in `FoldTask`."""
+    """Pairs to judge by models that are fitted to them; rows and images as in `FoldTask`.
+
+    Only vectors keep a judge (`is_kept`), as regions and words would need the same pooling.
+    """
 
     pairs: Pairs
     folds: Folds
     keys: Keys
     groups: Groups
     seed: int
+    is_kept: bool
     rows: Int[np.ndarray, " pairs"]
     images: Int[np.ndarray, " images"]
 
@@ -223,7 +226,7 @@ def _by_models(
     say: Callable[[int], None], task: _Task, detector: Detector, stages: _Stages, executor: Executor
 ) -> Judgement:
     """Fit models to pairs and judge them."""
-    pairs, of, keys, groups, seed, *own_rows = task
+    pairs, of, keys, groups, seed, is_kept, *own_rows = task
     check_folds(of)
     drawn = fold_pairs(of, keys, seed)
     say(1)
@@ -256,6 +259,8 @@ def _by_models(
         **numbers,
         **empty_fields(len(pairs)),
     )
+    if not is_kept:
+        return judgement
     about = judge_facts(judgement, keys.of_all(of.image_of), pairs.encoder)
     judge = keep_judge(scorer, models, pairs, of, drawn, keys, found.posterior, about)
     return replace(judgement, judge=judge)
