@@ -33,8 +33,9 @@ def time_step(rows: Rows, sizes: SimpleNamespace, label: str) -> None:
             state, metrics = prepared.step(state, inputs)
             return metrics
 
-        first, seconds = seconds_of(lambda: step(prepared.shards()), sizes.repeats)
-        _, resident = seconds_of(lambda: step(shards), sizes.repeats)
+        first, seconds = seconds_of(lambda: step(shards), sizes.repeats)
+        on_device = jax.device_put(shards) if jax.device_count() == 1 else shards
+        _, resident = seconds_of(lambda: step(on_device), sizes.repeats)
         metrics = jax.device_get(step(shards))
     operations = bench_operations(sizes)
     rows.add(f"{label}: first step", first, "s", "compilation")

@@ -119,16 +119,18 @@ class Replicas:
 
     def shard(self, tree: Any) -> Any:
         """Split this host's rows over its devices, for `map`: `[B, ...]` to `[n, B / n, ...]`."""
-        return self._split(tree, self.devices)
+        rows = self._rows(tree)
+        if len(self._hosts) == 1:  # the mapped function places them at less cost
+            return rows
+        return jax.make_array_from_process_local_data(_sharding(self.devices, SPLIT), rows)
 
     def shard_local(self, tree: Any) -> Any:
         """Split rows as `shard` does, for `map_local`."""
-        return self._split(tree, self._local)
+        return jax.device_put(self._rows(tree), _sharding(self._local, SPLIT))
 
-    def _split(self, tree: Any, devices: Sequence[jax.Device]) -> Any:
+    def _rows(self, tree: Any) -> Any:
         n = self.local_count
-        rows = jax.tree.map(lambda x: np.reshape(x, (n, x.shape[0] // n, *x.shape[1:])), tree)
-        return jax.make_array_from_process_local_data(_sharding(devices, SPLIT), rows)
+        return jax.tree.map(lambda x: np.reshape(x, (n, x.shape[0] // n, *x.shape[1:])), tree)
 
     def map(self, step: Callable, *, donate: bool = False) -> Program:
         """Map `step(state, batch)` over the devices of all hosts, which communicate along `AXIS`.
