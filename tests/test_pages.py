@@ -114,13 +114,15 @@ def test_commands_parse(page, monkeypatch):
 def check_command(words: list[str], patch: pytest.MonkeyPatch) -> None:
     """Raise an error if flags or config fields of a command are wrong.
 
-    A config in a directory that is only a placeholder (PATH/mine.py) is left out. A small BERT
-    replaces pretrained weights whose directory is one (--pretrained=BERT_DIR), the example of a
-    method the module that `l2rm new method focal` has written (--config.plugins=focal).
+    A config in a directory that is only a placeholder (PATH/mine.py) is left out. A small BERT, or
+    a CLIP for OSA, replaces pretrained weights whose directory is one (--pretrained=BERT_DIR), the
+    example of a method the module that `l2rm new method focal` has written
+    (--config.plugins=focal).
     """
     module, *arguments = (word for word in words if not re.match(r"--config=[A-Z]+/", word))
-    small = f"--pretrained={ROOT / 'tests' / 'golden' / 'pretrained' / 'bert'}"
-    arguments = [re.sub(r"--pretrained=[A-Z_]+$", small, word) for word in arguments]
+    small = f"--pretrained={ROOT / 'tests' / 'golden' / 'pretrained'}"
+    kind = "clip" if any(word.endswith(":osa") for word in arguments) else "bert"
+    arguments = [re.sub(r"--pretrained=[A-Z_]+$", f"{small}/{kind}", word) for word in arguments]
     example = "plugins=l2rm_jax.methods.example.focal"
     arguments = [re.sub(r"plugins=focal$", example, word) for word in arguments]
     if not module.startswith("l2rm"):

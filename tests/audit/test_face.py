@@ -36,6 +36,7 @@ def audit() -> Audit:
         proposal=np.where(suspicious[:, None], [3, 7], -1),
         probability=np.where(suspicious[:, None], [0.4, 0.1], np.nan),
         none_fits=np.where(suspicious, 0.5, np.nan),
+        **{"p": np.full(PAIRS, np.nan), "likeness": np.full(PAIRS, np.nan)},
         nearest_images=np.zeros((len(IMAGES), 3), np.int64),
         rate=Rate(share, share - 0.03, share + 0.03),
     )
