@@ -22,7 +22,7 @@ COLUMNS = ("file", "quantity", "largest error", "tolerance")
 # Parts of the names of files that take about five seconds or more: training steps, and some heads.
 SLOW = (
     *("step", "train", "chan", "naaf", "v_de", "h_omit", "i_rcsl"),
-    *("bc_sim", "c2_noisy", "partial_ot", "o_decl", "p_bicro"),
+    *("bc_sim", "c2_noisy", "partial_ot", "o_decl", "p_bicro", "z_ncu"),
 )
 
 
