@@ -106,7 +106,8 @@ def test_a_given_judgement_is_taken_with_its_decisions_or_before_them(audited, t
     for name in ("judgement.npz", "scores.npy", "report.md", "gallery.html"):
         same = (tmp_path / "same" / name).read_bytes()  # the page names its own directory
         same = same.replace(b"--out=same-", b"--out=out-").replace(b"path=same ", b"path=out ")
-        assert same == (tmp_path / "out" / name).read_bytes(), name
+        lines = (tmp_path / "out" / name).read_bytes().splitlines(keepends=True)
+        assert same == b"".join(line for line in lines if b"judge.npz" not in line), name
     decide("out")
     again("first", "--config.judgement.path=out", "--config.audit.review=decisions.csv")
     again("second", "--config.judgement.path=first", "--config.audit.review=decisions.csv")
