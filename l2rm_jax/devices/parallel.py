@@ -138,8 +138,7 @@ class Replicas:
         Args:
           step: pure function of a replicated state and a sharded batch; its results must be the
             same on every device.
-          donate: whether a call may overwrite the memory of its state. On a CPU it never does, as
-            steps in place take longer there.
+          donate: whether a call may overwrite its state; never on a CPU, where this takes longer.
         """
         donated = (0,) if donate and self.devices[0].platform != "cpu" else ()
         return Program(_mapped(step, self.devices, (None, 0), None, donated))
