@@ -12,10 +12,10 @@ import numpy as np
 from jaxtyping import Int
 
 from l2rm_jax.data.parquet_vectors import open_parquet
-from l2rm_jax.importing.caption_cells import UnreadableError, parse_list
-from l2rm_jax.importing.columns import LINES
+from l2rm_jax.importing.column_names import LINES
 from l2rm_jax.importing.csv_rows import find_dialect, read_records
 from l2rm_jax.importing.text_io import as_unicode, open_text
+from l2rm_jax.importing.text_lists import UnreadableError, parse_list
 
 Rows = Int[np.ndarray, " rows"]
 Edits = Mapping[int, dict[str, str]]  # captions of a row with their replacements, by row, from 1
@@ -60,7 +60,7 @@ def _plain(text: str) -> str:
 
 
 def _replace_lines(text: str, known: Mapping[str, str]) -> tuple[str, int]:
-    """Replace captions that are lines of a text (`columns.LINES`)."""
+    """Replace captions that are lines of a text (`column_names.LINES`)."""
     lines = text.splitlines(keepends=True) if "\n" in text.strip() else []
     count = sum(_plain(line) in known for line in lines)
     if not count:

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int
 
+from l2rm_jax.data.content_hashes import hash_file
 from l2rm_jax.data.files import open_array
 from l2rm_jax.data.record import read_record
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.importing.csv_rows import find_dialect
 from l2rm_jax.importing.text_io import open_text
-from l2rm_jax.importing.writing import hash_file
 
 LINE, ROW = "line", "row"
 

@@ -1,7 +1,8 @@
-"""Hash names, numbers and images by their contents, the same in every process and machine."""
+"""Hash names, numbers, images and files by content, the same in every process and machine."""
 
 import hashlib
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int, Real, UInt64
@@ -59,3 +60,9 @@ def hash_images(images: RegionFeatures | Pixels) -> UInt64[np.ndarray, " images"
         for part in np.array_split(rows, min(len(rows), -(-rows.size // _NUMBERS))):
             keys.append(hash_rows(part))
     return np.concatenate(keys)
+
+
+def hash_file(file: Path) -> str:
+    """Hash of the content of a file."""
+    with file.open("rb") as source:
+        return hashlib.file_digest(source, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

@@ -7,7 +7,8 @@
 * `sources` opens a source of any kind: `csv_rows` and `delimited` read tables of text, `json_rows`
   JSON, `samples` archives and directories of files; `text_io` handles encodings, `column_names`
   lists usual names.
-* `caption_cells` reads the captions of a cell, `pictures` the names or bytes of pictures.
+* `caption_cells` reads the captions of a cell, `text_lists` lists written as text, and `pictures`
+  the names or bytes of pictures.
 * `features` encodes or copies, with `chunks` and `vectors`; `splits` and `writing` make the
   directory.
 * `filter_tar` copies the samples of archives that an audit keeps.

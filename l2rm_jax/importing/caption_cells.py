@@ -1,7 +1,5 @@
 """The captions of a cell, in every form in which JSON, pandas and NumPy write them."""
 
-import ast
-import json
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -15,12 +13,14 @@ from l2rm_jax.importing.column_names import (
     ANSWERS,
     CAPTION_FIELDS,
     CONTENT_FIELDS,
+    LINES,
     PROMPTS,
     SPEAKER_FIELDS,
     field_of,
 )
-from l2rm_jax.importing.columns import LINES, caption_lines, text_column
+from l2rm_jax.importing.columns import caption_lines, text_column
 from l2rm_jax.importing.sources import Part, Source
+from l2rm_jax.importing.text_lists import UnreadableError, as_text, parse_list
 
 _BEGINS = r"^\s*(?:[\[{(]|array\()"  # how a list or an object begins, as text
 # What looks like a list even where it cannot be read: quotes follow the bracket, or it closes at
@@ -29,16 +29,6 @@ _LOOKS_LIKE_LIST = (
     r"^\s*(?:[\[(]\s*(?:['\"{\[]|None\b|null\b|nan\b|np\.)|\{\s*['\"]|array\("
     r"|\[[^\]]*\]\s*$|\{[^}]*\}\s*$)"
 )
-_STRING = re.compile(r"""[uUbB]?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""", re.DOTALL)
-_NOTHING = re.compile(r"None\b|null\b|NULL\b|nan\b|NaN\b|NaT\b|<NA>|NA\b")
-_NUMBER = re.compile(r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|True\b|False\b|true\b|false\b")
-_CALL = re.compile(r"[\w.]+\(")  # NumPy's array(, list(, np.str_(
-_SETTING = re.compile(r"\w+=[^,()]*")  # NumPy's dtype=object
-_CLOSING = {"[": "]", "(": ")", "{": "}"}
-
-
-class UnreadableError(ValueError):
-    """A cell looks like a list of captions and cannot be read; the message says why."""
 
 
 class Captions(NamedTuple):
@@ -163,7 +153,7 @@ def captions_of(value: Any) -> list[str | None]:
                 "or text"
             )
         return captions_of(value[name])
-    return [None if value is None or value != value else _as_text(value)]
+    return [None if value is None or value != value else as_text(value)]
 
 
 def _holds_lists(value: dict) -> bool:
@@ -180,7 +170,7 @@ def _captions_of_item(item: Any) -> list[str]:
     if item is None or item != item:
         return []
     if isinstance(item, str | bytes):
-        return [_as_text(item)]
+        return [as_text(item)]
     if not isinstance(item, dict):
         raise UnreadableError(f"a list with a {type(item).__name__}, expected captions")
     speaker, content = field_of(item, SPEAKER_FIELDS), field_of(item, CONTENT_FIELDS)
@@ -193,72 +183,3 @@ def _captions_of_item(item: Any) -> list[str]:
     if str(item.get("type", "text")) != "text" and field_of(item, CAPTION_FIELDS) is None:
         return []
     return [text for text in captions_of(item) if text is not None]
-
-
-def _as_text(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-
-
-def parse_list(text: str) -> Any:
-    """Parse a list or an object that JSON, Python or NumPy wrote as text.
-
-    Raises:
-      UnreadableError: it is damaged, or of another kind.
-    """
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        pass
-    try:
-        value, end = _value(text, _skip(text, 0))
-    except (RecursionError, SyntaxError, IndexError):
-        raise UnreadableError("brackets that do not close") from None
-    if _skip(text, end) != len(text):
-        raise UnreadableError(f"{text[end : end + 20]!r} after the end of a list")
-    if isinstance(value, tuple) and len(value) == 1 and "," not in text[-3:]:
-        raise UnreadableError("text in parentheses")  # ("so") is no list in Python either
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _skip(text: str, at: int, also: str = "") -> int:
-    while at < len(text) and (text[at].isspace() or text[at] in also):
-        at += 1
-    return at
-
-
-def _value(text: str, at: int) -> tuple[Any, int]:
-    """The value that begins at a place, and where it ends."""
-    if match := _STRING.match(text, at):
-        value = ast.literal_eval(match[0].replace("\r", "\\r").replace("\n", "\\n"))
-        return _as_text(value), match.end()
-    if match := _NOTHING.match(text, at):
-        return None, match.end()
-    if match := _NUMBER.match(text, at):
-        return 0.0, match.end()  # a number is no caption, whichever it is
-    if match := _CALL.match(text, at):
-        inner, end = _items(text, match.end(), ")", is_call=True)
-        return (inner[0] if inner else []), end
-    if text[at] in _CLOSING:
-        items, end = _items(text, at + 1, _CLOSING[text[at]])
-        return (tuple(items) if text[at] == "(" else items), end
-    raise UnreadableError(f"{text[at : at + 20]!r}, expected text in quotes")
-
-
-def _items(text: str, at: int, closing: str, is_call: bool = False) -> tuple[Any, int]:
-    """The elements up to a bracket, divided by commas or, as NumPy does, by spaces; or an object.
-
-    Settings of a call, such as `dtype=object`, are left out.
-    """
-    items: list[Any] = []
-    fields: dict[Any, Any] = {}
-    while text[at := _skip(text, at, ",")] != closing:
-        if is_call and (match := _SETTING.match(text, at)):
-            at = match.end()
-            continue
-        value, at = _value(text, at)
-        after = _skip(text, at)
-        if closing == "}" and text[after] == ":":
-            fields[value], at = _value(text, _skip(text, after + 1))
-        else:
-            items.append(value)
-    return fields or items, at + 1

@@ -16,6 +16,7 @@ CAPTION_NAMES = (
 )
 SPLIT_NAMES = ("split", "set_name", "partition")
 FOLDER_NAMES = ("filepath", "file_path", "path", "folder", "directory", "dir")
+LINES = ".lines"  # after the name of a column: each line of a cell is a caption
 FILE_NAMES = ("filename", "file_name", "image_name")
 # Fields of an object that stands for a caption, or for a picture.
 CAPTION_FIELDS = ("raw", "caption", "text", "sentence", *CAPTION_NAMES)

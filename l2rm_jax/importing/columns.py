@@ -16,6 +16,7 @@ from l2rm_jax.importing.column_names import (
     FILE_NAMES,
     FOLDER_NAMES,
     IMAGE_NAMES,
+    LINES,
     PICTURE_ENDINGS,
     SPLIT_NAMES,
     looks_like_picture,
@@ -25,7 +26,6 @@ from l2rm_jax.importing.sources import SAMPLES, Part, Source
 
 _log = logging.getLogger(__name__)
 
-LINES = ".lines"  # after the name of a column: each line of a cell is a caption
 _SAMPLED = 100  # cells that show whether a column holds folders
 _MOST = 0.9  # share of texts with several lines from which on each line is a caption
 

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Int
 
 from l2rm_jax.console import progress_bar
+from l2rm_jax.data.content_hashes import hash_file
 from l2rm_jax.data.files import (
     check_new,
     claim_work,
@@ -45,7 +46,7 @@ from l2rm_jax.importing.samples import divide_samples
 from l2rm_jax.importing.sources import find_files
 from l2rm_jax.importing.splits import rows_of_splits
 from l2rm_jax.importing.whole_files import read_members
-from l2rm_jax.importing.writing import hash_file, hash_source
+from l2rm_jax.importing.writing import hash_source
 from l2rm_jax.version import __version__
 
 _log = logging.getLogger(__name__)

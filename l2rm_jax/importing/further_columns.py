@@ -14,7 +14,8 @@ from l2rm_jax.data.arrow_columns import cast_column, column_type, whole_column
 from l2rm_jax.data.files import named_if_full
 from l2rm_jax.data.shards import DIGEST
 from l2rm_jax.data.split_files import split_file
-from l2rm_jax.importing.columns import LINES, Columns
+from l2rm_jax.importing.column_names import LINES
+from l2rm_jax.importing.columns import Columns
 from l2rm_jax.importing.samples import KEY
 from l2rm_jax.importing.sources import Source
 from l2rm_jax.importing.splits import SPLITS

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from l2rm_jax.data.content_hashes import hash_file
 from l2rm_jax.data.encoders.encoder import Encoder
 from l2rm_jax.data.encoders.pixels import PIXELS
 from l2rm_jax.data.files import (
@@ -204,7 +205,7 @@ def _write(
         "rejected": rejected.reasons(),
         "converted": images.done,
         "files": {
-            file.name: writing.hash_file(file)
+            file.name: hash_file(file)
             for file in sorted(out.iterdir())
             if file.suffix in (".npy", ".txt", ".parquet")
         },

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data.files import is_hidden
 from l2rm_jax.data.pictures import UnreadableError, read_picture
-from l2rm_jax.importing.caption_cells import joined, parse_list
+from l2rm_jax.importing.caption_cells import joined
 from l2rm_jax.importing.column_names import (
     ADDRESSES,
     NUMBERED_PICTURE,
@@ -28,6 +28,7 @@ from l2rm_jax.importing.columns import Columns, text_column
 from l2rm_jax.importing.samples import Member
 from l2rm_jax.importing.sources import Part, Source
 from l2rm_jax.importing.table_pairs import Runs, row_numbers
+from l2rm_jax.importing.text_lists import parse_list
 
 DIGEST_BYTES = 16
 _SEARCHED = 1000  # directories that are read to find a file

@@ -1,7 +1,6 @@
 """Write the files of an imported directory atomically."""
 
 import contextlib
-import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -10,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Int, UInt8
 
+from l2rm_jax.data.content_hashes import hash_file
 from l2rm_jax.data.files import replace_array, replace_lines
 from l2rm_jax.data.npy_files import RowFile
 from l2rm_jax.data.record import DATASET_FILE
@@ -144,9 +144,3 @@ def hash_source(kind: str, path: Path) -> list[str] | None:
     if kind not in (*TEXTS, "parquet", "webdataset"):
         return None
     return [hash_file(file) for file in find_files(path)[1]]
-
-
-def hash_file(file: Path) -> str:
-    """Hash of the content of a file."""
-    with file.open("rb") as source:
-        return hashlib.file_digest(source, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

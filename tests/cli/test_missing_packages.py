@@ -50,6 +50,20 @@ def test_another_missing_module_is_no_message_but_a_bug(monkeypatch):
         main.main(["weights"])
 
 
+def test_training_and_audits_need_no_optional_package():
+    code = (
+        "import sys\n"
+        "class Missing:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        if name.partition('.')[0] in {sorted(EXTRAS)!r}:\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Missing())\n"
+        "import l2rm_jax.audit, l2rm_jax.check, l2rm_jax.main, l2rm_jax.retriever, l2rm_jax.run"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["pyarrow", "datasets", "safetensors"])
 @pytest.mark.parametrize(

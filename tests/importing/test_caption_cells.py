@@ -9,9 +9,10 @@ pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
 import pyarrow as pa
 
-from l2rm_jax.importing.caption_cells import UnreadableError, captions_of, read_captions
+from l2rm_jax.importing.caption_cells import captions_of, read_captions
 from l2rm_jax.importing.pictures import picture_of
 from l2rm_jax.importing.sources import Part, Source
+from l2rm_jax.importing.text_lists import UnreadableError
 
 TWO = ["the plain cup, red", 'it\'s a "cup" 7\n[seen] from\\above']
 OBJECTS = [{"tokens": ["a"], "raw": text, "sentid": 3} for text in TWO]
