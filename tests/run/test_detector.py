@@ -207,7 +207,9 @@ def test_errors_of_settings(config, changes, message):
 
 
 def test_an_error_in_a_fold_names_it(config, data, devices, tmp_path):
-    big = with_changes(config, {"train.batch_size": PAIRS - 10})  # a third of the pairs are left out
+    big = with_changes(
+        config, {"train.batch_size": PAIRS - 10}
+    )  # a third of the pairs are left out
     by_runs = partial(open_detector, big, workdir=tmp_path, replicas=devices, train=train)
     with pytest.raises(DataError, match=r"fold 1 of 3: train: "):
         judge_data(big, data, tmp_path, by_runs)
