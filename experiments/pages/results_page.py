@@ -11,7 +11,7 @@ In a page, the lines between these two marks are replaced by the CSV as a Markdo
 
 The path is relative to `experiments/`, whatever directory the page is in. The first row of a CSV
 holds the column names. With `results/NAME.csv, TITLE`, the CSV holds runs of the benchmark, a row
-each, and the table is its report's table of that title. `; without NAME, NAME` at the end leaves
+each, and the table is its report's table of that title. `; without NAME/NAME` at the end leaves
 these columns out.
 """
 
@@ -35,11 +35,9 @@ PAGES = (
     "experiments/bench/README.md",
     "l2rm_jax/audit/README.md",
     "l2rm_jax/audit/SCALE.md",
-    "l2rm_jax/judging/README.md",
     "l2rm_jax/devices/README.md",
     "l2rm_jax/models/pretrained/README.md",
     "l2rm_jax/ot/MEASURED.md",
-    "l2rm_jax/ot/README.md",
 )
 BLOCK = re.compile(
     r"^<!-- table: (\S+?)(?:, ([^\n]+?))?(?:; without ([^\n]+?))? -->\n"
@@ -102,7 +100,7 @@ def _table(path: Path, title: str | None) -> str:
 
 def _without(table: str, names: str | None) -> str:
     rows = [line[2:-2].split(" | ") for line in table.splitlines()]
-    left_out = set(names.split(", ")) if names else set()
+    left_out = set(names.split("/")) if names else set()
     if unknown := left_out - set(rows[0]):
         raise DataError(f"without: found {', '.join(sorted(unknown))}, expected of {rows[0]}")
     places = [place for place, name in enumerate(rows[0]) if name not in left_out]
