@@ -206,6 +206,7 @@ def test_errors_of_settings(config, changes, message):
         check_settings(with_changes(config, changes))
 
 
+@pytest.mark.slow
 def test_an_error_in_a_fold_names_it(config, data, devices, tmp_path):
     big = with_changes(
         config, {"train.batch_size": PAIRS - 10}
