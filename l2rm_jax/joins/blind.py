@@ -102,12 +102,12 @@ def _best_rule(table: Table, orders: Orders, v: np.ndarray, t: np.ndarray, seed:
 
 def _whole_rules(table: Table, orders: Orders) -> Iterator[Map]:
     total, slots = len(table), table.stored
-    for name, cost, images in rules.arranged(table, orders, 0, total):
-        yield Map(("order", *name, 0, total), cost, images)
+    for name, cost, order in rules.arranged(table, orders, 0, total):
+        yield Map(("order", *name, 0, total), cost, slots[order])
     for n in range(2, min(_DEALT, total // 2) + 1):
         order = rules.dealt(np.arange(total), n)
         for how, images in (("dealt", slots[order]), ("interleaved", slots[rules.inverse(order)])):
-            yield Map(("order", how, n, "rows", 0, total), math.log(256), images)
+            yield Map(("order", how, n, 0, total), math.log(256), images)
     yield from rules.by_number(table, orders)
     yield from rules.by_keys(table)
     yield from rules.grouped(table, orders)
@@ -124,9 +124,9 @@ def _lists(table: Table, orders: Orders) -> dict[tuple, np.ndarray]:
     """Return lists of images that captions may follow at an offset."""
     slots = table.stored
     found = {("rows",): slots, ("rows reversed",): slots[::-1]}
-    for name, _, images in rules.arranged(table, orders, 0, len(table)):
+    for name, _, order in rules.arranged(table, orders, 0, len(table)):
         if name[0] in ("ids", "ids reversed"):
-            found[name] = images
+            found[name] = slots[order]
     if len(table) <= _SHUFFLED:
         for name, order in shuffles(len(table)):
             found["shuffled", name] = slots[order]

@@ -95,7 +95,7 @@ def _rule(name: tuple, rows: np.ndarray, each: int) -> Named:
     kind = name[0]
     if kind == "line":
         kind = "order"
-        name = (kind, "rows reversed") if name[1] == -1 else (kind, "dealt", name[1])
+        name = (kind, "reversed") if name[1] == -1 else (kind, "dealt", name[1])
     if kind == "in turn":
         kind, name = "order", ("order", "interleaved", name[1])
     in_groups = {"groups": name[1]} if kind == "groups" else {}
@@ -130,8 +130,7 @@ def _order(name: tuple, each: int) -> tuple[str, dict[str, Any]]:
     known = {
         "texts": ("sorted_by_text_length", {"key": key}),
         "shuffled": ("seeded_shuffle", {"by": key}),
-        "rows reversed": ("reversed", {}),
-        "images reversed": ("reversed", {}),
+        "reversed": ("reversed", {}),
         "neighbours": ("neighbours", {}),
         "interleaved": ("interleaved", {"lists": key}),
         "rolled": ("rolled", {"edge": key}),

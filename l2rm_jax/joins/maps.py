@@ -7,7 +7,7 @@ along its rows. A family of n maps costs log n nats for each of its maps.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -154,53 +154,46 @@ def every(table: Table, base: Map, n: int, phase: list[int], cost: float) -> Map
     return Map(("every", n, tuple(phase), *base.name), cost, images)
 
 
-Arrangement = tuple[tuple, float, Int[np.ndarray, " n"]]  # name, cost, images
+Arrangement = tuple[tuple, float, Int[np.ndarray, " n"]]  # name, cost, order of the rows
 
 
 def arranged(table: Table, orders: Orders, a: int, b: int) -> Iterator[Arrangement]:
-    """Yield orders of the images of rows a to b that captions may stand in."""
+    """Yield orders of rows a to b: caption k of the piece has the image of row a + order[k]."""
     slots = table.stored[a:b]
-    values, first, times = np.unique(slots, return_index=True, return_counts=True)
-    shown, repeats = values[np.argsort(first)], times[np.argsort(first)]
-    copies = np.zeros(len(table.images), int)
-    copies[shown] = repeats
-    seen = {shown.tobytes()}
-    lists = [(name, shown[np.argsort(rank[shown])]) for name, rank in orders.ranks.items()]
+    shown, first, place = np.unique(slots, return_index=True, return_inverse=True)
+    ranks = {name: rank[slots] for name, rank in orders.ranks.items()}
     if orders.numbers is not None:
-        lists.append((SET_ORDER, shown[keys.set_order([orders.numbers[i] for i in shown])]))
-    for name, order in lists:
-        if order.tobytes() not in seen:
-            seen.add(order.tobytes())
-            yield ("ids", name), 3.0, np.repeat(order, copies[order])
-            backwards = order[::-1]
-            yield ("ids reversed", name), 3.5, np.repeat(backwards, copies[backwards])
+        held = keys.set_order([orders.numbers[i] for i in shown[np.argsort(first)]])
+        ranks[SET_ORDER] = inverse(np.argsort(first)[held])[place]
+    for name, rank in ranks.items():
+        order = np.argsort(rank, kind="stable")
+        yield ("ids", name), 3.0, order
+        yield ("ids reversed", name), 3.5, order[::-1]
     for name, length in orders.lengths.items():
-        yield ("texts", name), 3.5, slots[np.argsort(length[a:b], kind="stable")]
-        order = np.argsort(-length[a:b], kind="stable")
-        yield ("texts", f"{name}, longest first"), 3.5, slots[order]
+        yield ("texts", name), 3.5, np.argsort(length[a:b], kind="stable")
+        yield ("texts", f"{name}, longest first"), 3.5, np.argsort(-length[a:b], kind="stable")
     for name, order in keys.shuffles(b - a):
-        yield ("shuffled", name), 4.5, slots[order]
-    yield ("rows reversed",), 2.0, slots[::-1]
-    yield from _taken_in_turn(slots, "rows", partial(np.take, slots))
+        yield ("shuffled", name), 4.5, order
+    yield from _regular(b - a)
     if len(shown) < b - a:
-        spread = partial(_spread, shown, repeats)
-        yield from _taken_in_turn(shown, "images", spread)
-        yield ("images reversed",), 2.0, spread(np.arange(len(shown))[::-1])
+        appeared = inverse(np.argsort(first))[place]
+        for name, cost, order in _regular(len(shown)):
+            rank = inverse(order)[appeared]
+            yield (*name, "of images"), cost, np.argsort(rank, kind="stable")
 
 
-def _spread(shown: np.ndarray, repeats: np.ndarray, order: np.ndarray) -> np.ndarray:
-    return np.repeat(shown[order], repeats[order])
-
-
-def _taken_in_turn(values: np.ndarray, unit: str, pick: partial) -> Iterator[Arrangement]:
-    size = len(values)
+@lru_cache(maxsize=64)
+def _regular(size: int) -> list[Arrangement]:
+    """Return orders that follow from the number of rows, or of images."""
+    rows = np.arange(size)
+    found: list[Arrangement] = [(("reversed",), 2.0, rows[::-1])]
     if size % 2 == 0:
-        yield ("neighbours", unit), 3.0, pick(np.arange(size) ^ 1)
+        found.append((("neighbours",), 3.0, rows ^ 1))
     for n in TURNS:
         if 2 * n <= size:
-            order = dealt(np.arange(size), n)
-            yield ("dealt", n, unit), 4.0, pick(order)
-            yield ("interleaved", n, unit), 4.0, pick(inverse(order))
+            order = dealt(rows, n)
+            found += [(("dealt", n), 4.0, order), (("interleaved", n), 4.0, inverse(order))]
+    return found
 
 
 def grouped(table: Table, orders: Orders) -> list[Map]:
@@ -213,9 +206,9 @@ def grouped(table: Table, orders: Orders) -> list[Map]:
     if len(bounds) < 3 or len(bounds) > len(table) / 4:
         return []
     for a, b in pairwise(bounds):
-        for name, _, images in arranged(table, orders, a, b):
+        for name, _, order in arranged(table, orders, a, b):
             whole = found.setdefault(name, np.full(len(table), -1))
-            whole[a:b] = images
+            whole[a:b] = table.stored[a + order]
         for name, order in (("start", -1), ("end", 1)):  # a row too many at one end of each group
             whole = found.setdefault(("rolled", name), np.full(len(table), -1))
             whole[a:b] = np.roll(table.stored[a:b], -order)

@@ -14,6 +14,7 @@ _PERIOD = 1000  # longest period
 _CLASSES = 16  # most classes of a period that are off
 _SAMPLED = 40  # rows that all arrangements of a piece are tried on
 _LATE, _LATE_COST = (0, 1, -1), math.log(8)  # rows that an order is late by too
+_TRIED = 100  # arrangements of a piece, the best of the sample, that are tried on more rows
 _CHECKED = 400  # rows that good ones are tried on
 
 
@@ -30,28 +31,30 @@ def arrangements(view: View, orders: Orders, a: int, b: int) -> list[Map]:
     place = np.zeros(len(table.images), int)
     place[shown] = np.arange(len(shown))
     block = np.clip(view.evidence.block(some, shown), LEAST, MOST)
-    found = []
+    tried = []
     for first, end in edges:
-        own = np.flatnonzero((some >= first) & (some < end))
-        rows = some[own]
+        rows = some[(some >= first) & (some < end)]
         if not len(rows):
             continue
-        offered = list(arranged(table, orders, first, end))
-        values = np.stack([x for _, _, x in offered])
-        at = (rows - first)[None] - np.array(_LATE)[:, None]
-        images = values[:, at % (end - first)]
-        gains = block[own, place[images]] - view.stored[rows]
+        slots, offered = table.stored[first:end], list(arranged(table, orders, first, end))
+        at = (rows - first - np.array(_LATE)[:, None]) % (end - first)
+        images = slots[np.stack([order[at] for *_, order in offered])]
+        gains = block[np.searchsorted(some, rows), place[images]] - view.stored[rows]
         gains = np.where(images != table.stored[rows], gains, 0).mean(axis=2)
-        for k, late in zip(*np.nonzero(gains > 0.5), strict=True):
-            name, cost, values = offered[k]
-            if _LATE[late]:
-                name, cost = (*name, ("late", _LATE[late])), cost + _LATE_COST
-                values = np.roll(values, _LATE[late])
-            rows = np.arange(first, end)[:: max(1, (end - first) // _CHECKED)]
-            gain = capped(view.evidence, rows, values[rows - first]) - view.stored[rows]
-            value = gain.mean() * (end - first) / table.siblings - cost
-            if value > 15:
-                found.append((value, name, cost, first, end, values))
+        tried += [
+            (gains[k, late] * (end - first), _LATE[late], first, end, offered[k])
+            for k, late in zip(*np.nonzero(gains > 0.5), strict=True)
+        ]
+    found = []
+    for _, late, first, end, (name, cost, order) in sorted(tried, key=lambda x: -x[0])[:_TRIED]:
+        if late:
+            name, cost = (*name, ("late", late)), cost + _LATE_COST
+        values = np.roll(table.stored[first + order], late)
+        rows = np.arange(first, end)[:: max(1, (end - first) // _CHECKED)]
+        gain = capped(view.evidence, rows, values[rows - first]) - view.stored[rows]
+        value = gain.mean() * (end - first) / table.siblings - cost
+        if value > 15:
+            found.append((value, name, cost, first, end, values))
     offers: dict[tuple, Map] = {}
     for _, name, cost, first, end, values in sorted(found, key=lambda x: -x[0]):
         if name not in offers and len(offers) < 3:
