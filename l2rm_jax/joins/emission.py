@@ -1,6 +1,7 @@
 """Weigh the evidence of each row for a map, in nats: 0 is a random pair."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float32, Int
@@ -13,28 +14,23 @@ _CROWDED = 0.1  # correlation of further captions of an image
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A table, evidence on it, and the nats of each row for its stored image.
-
-    Attributes:
-      table: the rows.
-      evidence: models of a join of these rows.
-      stored: nats of each row with its stored image.
-      against: the same, weighted: the emission of the map "as stored".
-    """
+    """A table, and evidence on it from models of a join of its rows."""
 
     table: Table
     evidence: Evidence
-    stored: Float32[np.ndarray, " P"]
-    against: Float32[np.ndarray, " P"]
 
     def __len__(self) -> int:
         return len(self.table)
 
+    @cached_property
+    def stored(self) -> Float32[np.ndarray, " P"]:
+        """Nats of each row with its stored image."""
+        return self.evidence.nats(np.arange(len(self)), self.table.stored)
 
-def make_view(table: Table, evidence: Evidence) -> View:
-    """Compute the emission of the stored join."""
-    stored = evidence.nats(np.arange(len(table)), table.stored)
-    return View(table, evidence, stored, table.stored_weight * stored)
+    @cached_property
+    def against(self) -> Float32[np.ndarray, " P"]:
+        """The same, weighted: the emission of the map "as stored"."""
+        return self.table.stored_weight * self.stored
 
 
 def emission(view: View, images: Int[np.ndarray, " P"]) -> Float32[np.ndarray, " P"]:

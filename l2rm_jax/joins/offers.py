@@ -114,8 +114,9 @@ def periodic(
         if m.kind in OFFSETS and abs(m.details["offset"]) <= REACH
     ]
     for gain, m in sorted(near, key=lambda x: -np.maximum(x[0], 0).sum())[:4]:
+        gain = np.append(gain, np.zeros(longest, np.float32))
         for n in range(2, longest + 1):
-            sums = np.pad(gain, (0, -len(gain) % n)).reshape(-1, n).sum(axis=0)
+            sums = gain[: -(-(b - a) // n) * n].reshape(-1, n).sum(axis=0)
             classes = np.flatnonzero(sums > math.log(n) + math.log(longest) + SURE)
             if 0 < len(classes) <= min(n - 1, _CLASSES):
                 cost = math.log(longest) + len(classes) * math.log(n) + math.log(4 * REACH)

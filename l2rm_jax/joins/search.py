@@ -3,14 +3,14 @@
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float32, Int
 
 from l2rm_jax.joins import maps as rules
 from l2rm_jax.joins import offers, windows
-from l2rm_jax.joins.emission import View, emission, make_view
+from l2rm_jax.joins.emission import View, emission
 from l2rm_jax.joins.evidence import LEAST_IMAGES, Evidence, fit_evidence
 from l2rm_jax.joins.maps import Map
 from l2rm_jax.joins.path import WIDTH, best_path, pieces, runs
@@ -53,12 +53,11 @@ class Explanation:
 
 @dataclass(eq=False)
 class _Search:
-    """State of a search: maps with their emissions, and how often each region was tried."""
+    """State of a search: maps with their emissions."""
 
     view: View
     maps: list[Map]
     emitted: Float32[np.ndarray, "S P"]
-    tried: Counter = field(default_factory=Counter)
     used: int = 0  # maps known from the turn before
     pieces: int = 0  # in which they held
 
@@ -97,7 +96,7 @@ def follow(
     tried: Counter = Counter()
     join, count = table.stored, 0
     for _ in range(_TURNS):
-        view = make_view(table, evidence)
+        view = View(table, evidence)
         found = _explain(view, known, count, tried)
         known = found.maps[2:]
         count = sum(found.labels[a] > NONE for a, _ in pieces(found.labels))
@@ -117,7 +116,7 @@ def _explain(view: View, known: list[Map], count: int, tried: Counter) -> Explan
     none = Map("none", {}, 0.0, np.full(len(table), -1))
     emitted = [view.against, np.zeros(len(view), np.float32)]
     emitted += [emission(view, m.images) for m in known]
-    search = _Search(view, [stored, none, *known], np.stack(emitted), tried, len(known), count)
+    search = _Search(view, [stored, none, *known], np.stack(emitted), len(known), count)
     search.add(rules.near(table))
     whole = offers.periodic(view, search.maps, search.emitted, 0, len(view))
     whole += offers.colliding(view, 0, len(view))

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Int
 
 from l2rm_jax.joins import keys
+from l2rm_jax.linear.directions import symmetric_directions
 from l2rm_jax.linear.rows import BLOCK, Rows, unit_rows
 
 IMAGE_COMPONENTS, CAPTION_COMPONENTS = 96, 160
@@ -103,14 +104,13 @@ def principal(vectors: Rows, most: int) -> Float32[np.ndarray, "n components"]:
     some = np.asarray(vectors[np.arange(0, n, max(1, n // _SAMPLED))], np.float32)
     mean = some.mean(axis=0)
     some = some - mean
-    values, directions = np.linalg.eigh((some.T @ some).astype(np.float64) / len(some))
-    kept = np.argsort(-values)[: min(most, max(1, len(some) // 3))]
-    kept = kept[values[kept] > 1e-6 * values.max(initial=1e-30)]
-    directions = directions[:, kept].astype(np.float32)
-    components = np.empty((n, len(kept)), np.float32)
+    directions = symmetric_directions(some.T @ some, min(most, max(1, len(some) // 3)))
+    variance = (some @ directions).var(axis=0)
+    kept = directions[:, variance > 1e-6 * variance.max(initial=1e-30)].astype(np.float32)
+    components = np.empty((n, kept.shape[1]), np.float32)
     for start in range(0, n, BLOCK):
         rows = np.arange(start, min(start + BLOCK, n))
-        components[rows] = (np.asarray(vectors[rows], np.float32) - mean) @ directions
+        components[rows] = (np.asarray(vectors[rows], np.float32) - mean) @ kept
     return components
 
 
