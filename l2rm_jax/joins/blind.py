@@ -11,6 +11,7 @@ References:
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import scipy.fft
@@ -25,7 +26,6 @@ from l2rm_jax.joins.table import Table
 _DIMENSIONS = 12
 _LEAST_Z = 6.0  # deviations from which a join is a start
 _WIDTHS = (512, 256, 128, 64, 32)
-_SHUFFLED = 6000  # most rows for which shuffles are tried at all offsets
 _BLOCKS = (8, 16, 32, 40, 50, 64, 80, 100, 128, 160, 200, 256, 320, 512)
 
 
@@ -81,7 +81,7 @@ def _best_rule(table: Table, v: np.ndarray, t: np.ndarray, seed: int) -> Map | N
     found = []
     for m in _whole_rules(table):
         there = m.images >= 0
-        if len(np.unique(m.images[there])) > 30:
+        if there.sum() > 30:
             z = (math.log(common(v[m.images[there]], t[there]) + 1e-12) - middle) / spread
             found.append((z, m))
     least = max(50, len(table) // 10)
@@ -98,33 +98,31 @@ def _best_rule(table: Table, v: np.ndarray, t: np.ndarray, seed: int) -> Map | N
 
 
 def _whole_rules(table: Table) -> Iterator[Map]:
-    for kind, details, cost, order in rules.arranged(table, 0, len(table)):
-        yield Map(kind, details, cost, table.stored[order], (0, len(table)))
+    whole = (0, len(table))
+    for one in rules.arranged(table, *whole):
+        for kind, details, cost, order in map(one.late, rules.LATE):
+            yield Map(kind, details, cost, table.stored[order], whole)
     yield from rules.near(table)
     yield from rules.by_ids(table)
     yield from rules.grouped(table)
-    for details, images in rules.same_key(table, 0, len(table)):
-        yield Map("same_key", details, 4.0, images, (0, len(table)))
+    for details, images in rules.same_key(table, *whole):
+        if len(np.unique(images)) > 30:
+            yield Map("same_key", details, 4.0, images, whole)
 
 
 def _lists(table: Table) -> Iterator[tuple[np.ndarray, Callable[[int], Map]]]:
     """Yield lists of images that captions may follow at an offset, and the map of an offset."""
-    yield table.stored, lambda d: rules.rows_on(table, d)
+    yield table.stored, partial(rules.rows_on, table)
     yield table.stored[::-1], lambda d: rules.backwards(table, len(table) - 1 - d)
-    offset_cost = math.log(24 * len(table))
     for kind, details, _, order in rules.arranged(table, 0, len(table)):
-        images = table.stored[order]
-        if kind == "sorted_by_id" or (kind == "seeded_shuffle" and len(table) <= _SHUFFLED):
-            yield (
-                images,
-                lambda d, kind=kind, details=details, images=images: Map(
-                    kind,
-                    details,
-                    offset_cost,
-                    rules.taken(images, np.arange(len(images)) + d),
-                    (d,),
-                ),
-            )
+        if kind == "sorted_by_id":
+            images = table.stored[order]
+            yield images, partial(_in_list, (kind, details), images)
+
+
+def _in_list(name: tuple[str, dict], images: Int[np.ndarray, " P"], d: int) -> Map:
+    cost, at = math.log(24 * len(images)), np.arange(len(images)) + d
+    return Map(*name, cost, rules.taken(images, at), (d,))
 
 
 def _from_windows(table: Table, v: np.ndarray, t: np.ndarray, seed: int) -> Map | None:

@@ -125,17 +125,16 @@ def fit_evidence(
     some = rng.permutation(len(table.images))[:_REFERENCES]
     some_rows = rng.permutation(len(table))[:_REFERENCES]
     kind = np.float32 if len(table.images) <= 300_000 else np.float16
-    image_codes, caption_codes = [], None
-    for f, moments in enumerate(total):
-        model, own = _fit(moments, table, len(rows), _POWER), np.flatnonzero(fold == f)
-        references = _encoded(model, table.images[some], table.captions[some_rows])
+    models = [_fit(part, table, len(rows), _POWER) for part in total]
+    width = len(models[0].correlations) + 2
+    image_codes = np.empty((FOLDS, len(table.images), width), kind)
+    caption_codes = np.empty((len(table), width), np.float32)
+    for f, model in enumerate(models):
+        own = np.flatnonzero(fold == f)
         coded = _encoded(model, table.images, table.captions[own])
-        v, t = _informative(*coded, *references)
-        if caption_codes is None:
-            caption_codes = np.empty((len(table), t.shape[1]), np.float32)
-        image_codes.append(v.astype(kind))
-        caption_codes[own] = t
-    return _calibrated(fold, np.stack(image_codes), caption_codes, join, rng)
+        references = _encoded(model, table.images[some], table.captions[some_rows])
+        image_codes[f], caption_codes[own] = _informative(*coded, *references)
+    return _calibrated(fold, image_codes, caption_codes, join, rng)
 
 
 def _fit(moments: np.ndarray, table: Table, rows: int, power: float) -> Cca:

@@ -20,6 +20,7 @@ from l2rm_jax.joins.table import Table
 REACH = 5  # offsets that are always tried, in rows and in images
 TURNS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32)
 OFFSETS = ("rows on", "images on")
+LATE = (0, 1, -1)  # rows that an order may be late by too
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +130,13 @@ class Arrangement(NamedTuple):
     details: dict[str, Any]
     cost: float
     order: Int[np.ndarray, " n"]
+
+    def late(self, rows: int) -> "Arrangement":
+        """Return the order whose captions are late by some rows of `LATE`, and wrap around."""
+        if not rows:
+            return self
+        details, order = self.details | {"late": rows}, np.roll(self.order, rows)
+        return Arrangement(self.kind, details, self.cost + math.log(8), order)
 
 
 def arranged(table: Table, a: int, b: int) -> Iterator[Arrangement]:

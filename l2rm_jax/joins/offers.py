@@ -3,17 +3,16 @@
 import math
 
 import numpy as np
-from jaxtyping import Float32, Int
+from jaxtyping import Float32
 
 from l2rm_jax.joins.emission import View
-from l2rm_jax.joins.maps import OFFSETS, REACH, Map, arranged, every, same_key
+from l2rm_jax.joins.maps import LATE, OFFSETS, REACH, Map, arranged, every, same_key
 from l2rm_jax.joins.path import pieces
 
 SURE = -math.log(1e-3)  # nats against any finding where nothing happened
 _PERIOD = 1000  # longest period
 _CLASSES = 16  # most classes of a period that are off
 _SAMPLED = 40  # rows that all arrangements of a piece are tried on
-_LATE, _LATE_COST = (0, 1, -1), math.log(8)  # rows that an order is late by too
 _TRIED = 100  # arrangements of a piece, the best of the sample, that are tried on more rows
 _CHECKED = 400  # rows that good ones are tried on
 
@@ -33,36 +32,29 @@ def arrangements(view: View, a: int, b: int) -> list[Map]:
         if not len(rows):
             continue
         offered = list(arranged(table, first, end))
-        at = (rows - first - np.array(_LATE)[:, None]) % (end - first)
+        at = (rows - first - np.array(LATE)[:, None]) % (end - first)
         images = table.stored[first + np.stack([one.order[at] for one in offered])]
         gains = block[np.searchsorted(some, rows), np.searchsorted(shown, images)]
         gains = np.where(images != table.stored[rows], gains - view.stored[rows], 0).mean(axis=2)
         tried += [
-            (gains[k, late] * (end - first), _LATE[late], first, end, offered[k])
-            for k, late in zip(*np.nonzero(gains > 0.5), strict=True)
+            (gains[k, j] * (end - first), first, end, offered[k], LATE[j])
+            for k, j in zip(*np.nonzero(gains > 0.5), strict=True)
         ]
     found = []
-    for _, late, first, end, one in sorted(tried, key=lambda x: -x[0])[:_TRIED]:
+    for _, first, end, one, rows_late in sorted(tried, key=lambda x: -x[0])[:_TRIED]:
+        kind, details, cost, order = one.late(rows_late)
         images = np.full(total, -1)
-        images[first:end] = np.roll(table.stored[first + one.order], late)
+        images[first:end] = table.stored[first + order]
         rows = np.arange(first, end)[:: max(1, (end - first) // _CHECKED)]
-        gain = _gain(view, rows, images[rows]) * (end - first)
-        cost = one.cost + (_LATE_COST if late else 0)
-        if gain > cost + 15:
-            details = one.details | ({"late": late} if late else {})
-            cost_of_place = cost + 2 * math.log(2 * reach + 1)
-            m = Map(one.kind, details, cost_of_place, images, (first, end))
-            found.append((cost - gain, m))
+        gain = view.evidence.nats(rows, images[rows]) - view.stored[rows]
+        value = float(gain.mean()) * (end - first) / table.siblings - cost
+        if value > 15:
+            cost += 2 * math.log(2 * reach + 1)
+            found.append((value, Map(kind, details, cost, images, (first, end))))
     best: dict[tuple, Map] = {}
-    for _, m in sorted(found, key=lambda x: x[0]):
+    for _, m in sorted(found, key=lambda x: -x[0]):
         best.setdefault(m.name[:2], m)
     return [*best.values()][:3]
-
-
-def _gain(view: View, rows: Int[np.ndarray, " n"], images: Int[np.ndarray, " n"]) -> float:
-    """Return the mean gain of rows under other images, as a part of an independent row."""
-    gain = view.evidence.nats(rows, images) - view.stored[rows]
-    return float(gain.mean()) / view.table.siblings
 
 
 def _edges(view: View, a: int, b: int) -> tuple[list[tuple[int, int]], int]:
@@ -71,8 +63,7 @@ def _edges(view: View, a: int, b: int) -> tuple[list[tuple[int, int]], int]:
     if b - a > 0.97 * total:
         return [(0, total)], 0
     reach = 5 if b - a <= 1000 else 2
-    near = 1 if b - a > 1000 and has_siblings else reach
-    steps = range(-near, near + 1)
+    steps = range(-reach, reach + 1)
     edges = {(a + i, b + j) for i in steps for j in steps}
     if has_siblings:  # pieces that begin and end with an image
         begins = np.array([x for x, _ in pieces(view.table.stored)] + [total])
@@ -103,24 +94,23 @@ def colliding(view: View, a: int, b: int) -> list[Map]:
     ]
 
 
-def periodic(
-    view: View, maps: list[Map], emitted: Float32[np.ndarray, "S P"], a: int, b: int
-) -> list[Map]:
+def periodic(view: View, maps: list[Map], emitted: Float32[np.ndarray, "S P"]) -> list[Map]:
     """Return the best map under which rows r have another offset for some r mod n only."""
-    longest, best = min(_PERIOD, (b - a) // 4), None
+    total, best = len(view), None
+    longest = min(_PERIOD, total // 4)
     near = [
-        (emitted[s, a:b] - emitted[0, a:b], m)
+        (emitted[s] - emitted[0], m)
         for s, m in enumerate(maps)
         if m.kind in OFFSETS and abs(m.details["offset"]) <= REACH
     ]
     for gain, m in sorted(near, key=lambda x: -np.maximum(x[0], 0).sum())[:4]:
         gain = np.append(gain, np.zeros(longest, np.float32))
         for n in range(2, longest + 1):
-            sums = gain[: -(-(b - a) // n) * n].reshape(-1, n).sum(axis=0)
+            sums = gain[: -(-total // n) * n].reshape(-1, n).sum(axis=0)
             classes = np.flatnonzero(sums > math.log(n) + math.log(longest) + SURE)
             if 0 < len(classes) <= min(n - 1, _CLASSES):
                 cost = math.log(longest) + len(classes) * math.log(n) + math.log(4 * REACH)
                 value = float(sums[classes].sum()) - cost
                 if value > (SURE if best is None else best[0] + 1e-6):
-                    best = value, m, n, sorted(((classes + a) % n).tolist()), cost
+                    best = value, m, n, classes.tolist(), cost
     return [] if best is None else [every(best[1], view.table.stored, *best[2:])]

@@ -1,7 +1,6 @@
 """Explain the rows of a table by maps: propose, decide where each holds, fit again, repeat."""
 
 import math
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -20,7 +19,7 @@ STORED, NONE = 0, 1  # labels; those of further maps are higher
 _BACK, _NONE_COST = 2.0, 6.0  # nats to enter these two
 _TURNS = 5
 _ACTIVE = 20  # most maps that are possible everywhere
-_TRIES = 2  # searches of the same region
+_RULED = 8  # regions that all rules are tried on
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,27 +50,39 @@ class Explanation:
         return images
 
 
-@dataclass(eq=False)
 class _Search:
-    """State of a search: maps with their emissions."""
+    """Maps with their emissions, and the most probable map of each row."""
 
-    view: View
-    maps: list[Map]
-    emitted: Float32[np.ndarray, "S P"]
-    used: int = 0  # maps known from the turn before
-    pieces: int = 0  # in which they held
+    def __init__(self, view: View, known: list[Map], count: int) -> None:
+        """Start from maps known from the turn before, and the number of pieces they held in."""
+        self.view, self.used, self.pieces = view, len(known), count
+        stored = Map("stored", {}, 0.0, view.table.stored)
+        none = Map("none", {}, 0.0, np.full(len(view), -1))
+        self.maps = [stored, none]
+        self.emitted = np.stack([view.against, np.zeros(len(view), np.float32)])
+        self.add([*known, *rules.near(view.table)])
 
-    def add(self, offered: Iterable[Map]) -> bool:
-        """Add maps that are not known yet; return whether there are any."""
+    def add(self, offered: Iterable[Map]) -> None:
+        """Add maps that are not known yet."""
         known = {m.name for m in self.maps}
         new = {m.name: m for m in offered if m.name not in known}
         if new:
             rows = [emission(self.view, m.images) for m in new.values()]
             self.maps, self.emitted = [*self.maps, *new.values()], np.vstack([self.emitted, *rows])
-        return bool(new)
+            self.labels = self._decode()
 
-    def decode(self) -> Int[np.ndarray, " P"]:
-        """Return the most probable map of each row."""
+    def regions(self) -> list[tuple[int, int]]:
+        """Return pieces in which rows fit badly."""
+        emitted = self.emitted[self.labels, np.arange(len(self.view))]
+        return windows.regions(self.view, emitted, self.labels, self.used)
+
+    def explained(self) -> list[tuple[int, int]]:
+        """Return the two longest runs of rows that follow several maps."""
+        labels = self.labels
+        several = [(a, b) for a, b in runs(labels > NONE) if np.diff(labels[a:b]).any()]
+        return sorted(several, key=lambda x: x[0] - x[1])[:2]
+
+    def _decode(self) -> Int[np.ndarray, " P"]:
         total = len(self.view)
         enter = np.array([m.cost for m in self.maps]) + math.log(total) + offers.SURE
         again = math.log(total / (self.pieces + 1)) + math.log(self.used + 1)
@@ -93,11 +104,10 @@ def follow(
       seed: seed of the fits.
       is_blind: whether the stored join has nothing to fit to.
     """
-    tried: Counter = Counter()
     join, count = table.stored, 0
     for _ in range(_TURNS):
         view = View(table, evidence)
-        found = _explain(view, known, count, tried)
+        found = _explain(view, known, count)
         known = found.maps[2:]
         count = sum(found.labels[a] > NONE for a, _ in pieces(found.labels))
         new = found.join()
@@ -110,53 +120,20 @@ def follow(
     return found
 
 
-def _explain(view: View, known: list[Map], count: int, tried: Counter) -> Explanation:
-    table = view.table
-    stored = Map("stored", {}, 0.0, table.stored)
-    none = Map("none", {}, 0.0, np.full(len(table), -1))
-    emitted = [view.against, np.zeros(len(view), np.float32)]
-    emitted += [emission(view, m.images) for m in known]
-    search = _Search(view, [stored, none, *known], np.stack(emitted), len(known), count)
-    search.add(rules.near(table))
-    whole = offers.periodic(view, search.maps, search.emitted, 0, len(view))
-    whole += offers.colliding(view, 0, len(view))
-    search.add([*whole, *rules.by_ids(table), *rules.grouped(table)])
-    labels = search.decode()
-    for stage, most in ((_windows, 30), (_rules, 8), (_windows, 30)):
-        found = []
-        emitted = search.emitted[labels, np.arange(len(view))]
-        areas = windows.regions(view, emitted, labels, search.used)[:most]
-        if stage is _rules:  # one rule may explain several pieces, which costs less
-            areas += _explained(labels)
-        for a, b in areas:
-            mark = stage.__name__, a // 8, b // 8
-            tried[mark] += 1
-            if tried[mark] <= _TRIES:
-                found += stage(search, a, b)
-        if search.add(found):
-            labels = search.decode()
-    kept = np.union1d([STORED, NONE], labels)
-    return Explanation(view, [search.maps[s] for s in kept], np.searchsorted(kept, labels))
-
-
-def _explained(labels: Int[np.ndarray, " P"]) -> list[tuple[int, int]]:
-    """Return the two longest runs of rows that follow several maps."""
-    several = [(a, b) for a, b in runs(labels > NONE) if np.diff(labels[a:b]).any()]
-    return sorted(several, key=lambda x: x[0] - x[1])[:2]
-
-
-def _windows(search: _Search, a: int, b: int) -> list[Map]:
-    return windows.offsets(search.view, a, b)
-
-
-def _rules(search: _Search, a: int, b: int) -> list[Map]:
-    """Return rules that need all rows of a piece, or most of them."""
-    view = search.view
-    found = offers.arrangements(view, a, b)
-    if b - a < len(view):
-        found += offers.periodic(view, search.maps, search.emitted, a, b)
-        found += offers.colliding(view, a, b)
-    return found
+def _explain(view: View, known: list[Map], count: int) -> Explanation:
+    table, search = view.table, _Search(view, known, count)
+    found = offers.periodic(view, search.maps, search.emitted)
+    found += offers.colliding(view, 0, len(view))
+    search.add([*found, *rules.by_ids(table), *rules.grouped(table)])
+    search.add(m for area in search.regions() for m in windows.offsets(view, *area))
+    found = []  # one rule for all rows of a piece may cost less than several maps that explain them
+    for a, b in search.regions()[:_RULED] + search.explained():
+        found += offers.arrangements(view, a, b)
+        if b - a < len(view):
+            found += offers.colliding(view, a, b)
+    search.add(found)
+    kept = np.union1d([STORED, NONE], search.labels)
+    return Explanation(view, [search.maps[s] for s in kept], np.searchsorted(kept, search.labels))
 
 
 def _active(emitted: Float32[np.ndarray, "S P"]) -> Int[np.ndarray, "blocks K"]:
