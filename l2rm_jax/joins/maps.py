@@ -115,14 +115,6 @@ def same_key(table: Table, a: int, b: int) -> Iterator[tuple[dict, Int[np.ndarra
             yield {"key": name, "wins": wins}, shown[holder[code[place]]]
 
 
-def every(base: Map, stored: Int[np.ndarray, " P"], n: int, phase: list[int], cost: float) -> Map:
-    """Return an offset for rows r with r mod n in `phase` only."""
-    chosen = np.isin(np.arange(len(stored)) % n, phase)
-    details = {"n": n, "phase": phase, **base.details}
-    place = (OFFSETS.index(base.kind),)
-    return Map("every_nth", details, cost, np.where(chosen, base.images, stored), place)
-
-
 class Arrangement(NamedTuple):
     """An order of the rows of a piece: caption k has the image of row order[k] of the piece."""
 

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from l2rm_jax.joins.emission import View
-from l2rm_jax.joins.maps import LATE, OFFSETS, REACH, Map, arranged, every, same_key
+from l2rm_jax.joins.maps import LATE, OFFSETS, REACH, Map, arranged, same_key
 from l2rm_jax.joins.path import pieces
 
 SURE = -math.log(1e-3)  # nats against any finding where nothing happened
@@ -113,4 +113,9 @@ def periodic(view: View, maps: list[Map], emitted: Float32[np.ndarray, "S P"]) -
                 value = float(sums[classes].sum()) - cost
                 if value > (SURE if best is None else best[0] + 1e-6):
                     best = value, m, n, classes.tolist(), cost
-    return [] if best is None else [every(best[1], view.table.stored, *best[2:])]
+    if best is None:
+        return []
+    _, m, n, phase, cost = best
+    images = np.where(np.isin(np.arange(total) % n, phase), m.images, view.table.stored)
+    details = {"n": n, "phase": phase, **m.details}
+    return [Map("every_nth", details, cost, images, (OFFSETS.index(m.kind),))]
