@@ -4,12 +4,11 @@ Most real mismatches are no noise but a rule: captions are late by one row, one 
 folders have the same file names. A rule can be found from the order of the rows and the ids.
 
 * `find` is the face: `find_misaligned`. `sentences` says a finding in words.
-* `table` describes the rows, `keys` reads ids, `evidence` fits models to a join.
-* `maps` are the rules, `emission` weighs a row for a map.
-* `windows` and `offers` propose maps where rows fit badly, `path` decides where each map holds, and
-  `search` does this until nothing changes.
+* `table` describes the rows, `evidence` fits models to a join, `emission` weighs a row for a map.
+* `maps` are the rules, `keys` reads ids; `windows` and `offers` propose maps where rows fit badly.
+* `path` decides where each map holds; `search` does all this until nothing changes.
 * `blind` starts where the stored join has nothing to fit to.
-* `findings` names the result.
+* `findings` and `unexplained` name the result, `placebo` tests it.
 
 Functions take and return arrays. May import `linear` and `errors`.
 """

@@ -10,8 +10,7 @@ References:
 """
 
 import math
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 
 import numpy as np
 import scipy.fft
@@ -19,20 +18,24 @@ from jaxtyping import Float, Float32, Int
 
 from l2rm_jax.joins import maps as rules
 from l2rm_jax.joins.evidence import LEAST_IMAGES, fit_evidence
-from l2rm_jax.joins.maps import Map
+from l2rm_jax.joins.keys import shuffles
+from l2rm_jax.joins.maps import Map, Orders
 from l2rm_jax.joins.path import pieces
 from l2rm_jax.joins.table import Table
 
 _DIMENSIONS = 12
 _LEAST_Z = 6.0  # deviations from which a join is a start
+_DEALT = 64  # most lists that rows were dealt to
+_COUNTS = range(2, 13)  # captions per image that may have been assumed
 _WIDTHS = (512, 256, 128, 64, 32)
+_SHUFFLED = 6000  # most rows for which shuffles are tried at all offsets
 _BLOCKS = (8, 16, 32, 40, 50, 64, 80, 100, 128, 160, 200, 256, 320, 512)
 
 
-def find_start(table: Table, seed: int) -> Map | None:
+def find_start(table: Table, orders: Orders, seed: int) -> Map | None:
     """Return a map under which images and captions vary together; None if there is none."""
     v, t = whitened(table.images), whitened(table.captions)
-    best = _best_rule(table, v, t, seed)
+    best = _best_rule(table, orders, v, t, seed)
     return best if best is not None else _from_windows(table, v, t, seed)
 
 
@@ -73,56 +76,69 @@ def lag_spectrum(
     return lags, total[lags % size] / pairs / (v.shape[1] * t.shape[1])
 
 
-def _best_rule(table: Table, v: np.ndarray, t: np.ndarray, seed: int) -> Map | None:
+def _best_rule(table: Table, orders: Orders, v: np.ndarray, t: np.ndarray, seed: int) -> Map | None:
     rng = np.random.default_rng(seed)
     of_rows = v[table.stored]
     null = [common(of_rows, np.roll(t, d, axis=0)) for d in rng.integers(1, len(t), 24)]
     middle, spread = np.median(np.log(null)), max(np.log(null).std(), 0.02)
     found = []
-    for m in _whole_rules(table):
+    for m in _whole_rules(table, orders):
         there = m.images >= 0
         if there.sum() > 30:
             z = (math.log(common(v[m.images[there]], t[there]) + 1e-12) - middle) / spread
             found.append((z, m))
     least = max(50, len(table) // 10)
-    for order, at_offset in _lists(table):
+    for name, order in _lists(table, orders).items():
         lags, values = lag_spectrum(v[order], t, least)
         logs = np.log(np.maximum(values, 1e-9))
         at = int(logs.argmax())
         z = (logs[at] - np.median(logs)) / max(np.quantile(logs, 0.84) - np.median(logs), 1e-3)
-        found.append((float(z), at_offset(int(lags[at]))))
+        found.append((float(z), _at_offset(table, name, order, int(lags[at]))))
     best = max((z for z, _ in found), default=0.0)
     if best <= _LEAST_Z:
         return None
     return min((m for z, m in found if z > 0.97 * best), key=lambda m: m.cost)
 
 
-def _whole_rules(table: Table) -> Iterator[Map]:
-    whole = (0, len(table))
-    for one in rules.arranged(table, *whole):
-        for kind, details, cost, order in map(one.late, rules.LATE):
-            yield Map(kind, details, cost, table.stored[order], whole)
-    yield from rules.near(table)
-    yield from rules.by_ids(table)
-    yield from rules.grouped(table)
-    for details, images in rules.same_key(table, *whole):
+def _whole_rules(table: Table, orders: Orders) -> Iterator[Map]:
+    total, slots = len(table), table.stored
+    for name, cost, images in rules.arranged(table, orders, 0, total):
+        yield Map(("order", *name, 0, total), cost, images)
+    for n in range(2, min(_DEALT, total // 2) + 1):
+        order = rules.dealt(np.arange(total), n)
+        for how, images in (("dealt", slots[order]), ("interleaved", slots[rules.inverse(order)])):
+            yield Map(("order", how, n, "rows", 0, total), math.log(256), images)
+    yield from rules.by_number(table, orders)
+    yield from rules.by_keys(table)
+    yield from rules.grouped(table, orders)
+    for name, wins, images in rules.same_key(table, orders, 0, total):
         if len(np.unique(images)) > 30:
-            yield Map("same_key", details, 4.0, images, whole)
+            yield Map(("same key", name, wins), 4.0, images)
+    listed = np.unique(slots)
+    for count in _COUNTS:
+        images = listed[np.minimum(np.arange(total) // count, len(listed) - 1)]
+        yield Map(("captions per image", count), math.log(24), images)
 
 
-def _lists(table: Table) -> Iterator[tuple[np.ndarray, Callable[[int], Map]]]:
-    """Yield lists of images that captions may follow at an offset, and the map of an offset."""
-    yield table.stored, partial(rules.rows_on, table)
-    yield table.stored[::-1], lambda d: rules.backwards(table, len(table) - 1 - d)
-    for kind, details, _, order in rules.arranged(table, 0, len(table)):
-        if kind == "sorted_by_id":
-            images = table.stored[order]
-            yield images, partial(_in_list, (kind, details), images)
+def _lists(table: Table, orders: Orders) -> dict[tuple, np.ndarray]:
+    """Return lists of images that captions may follow at an offset."""
+    slots = table.stored
+    found = {("rows",): slots, ("rows reversed",): slots[::-1]}
+    for name, _, images in rules.arranged(table, orders, 0, len(table)):
+        if name[0] in ("ids", "ids reversed"):
+            found[name] = images
+    if len(table) <= _SHUFFLED:
+        for name, order in shuffles(len(table)):
+            found["shuffled", name] = slots[order]
+    return found
 
 
-def _in_list(name: tuple[str, dict], images: Int[np.ndarray, " P"], d: int) -> Map:
-    cost, at = math.log(24 * len(images)), np.arange(len(images)) + d
-    return Map(*name, cost, rules.taken(images, at), (d,))
+def _at_offset(table: Table, name: tuple, order: np.ndarray, d: int) -> Map:
+    if name == ("rows",):
+        return rules.rows_on(table, d)
+    if name == ("rows reversed",):
+        return rules.line(table, -1, len(table) - 1 - d)
+    return rules.in_list(table, name, order, d)
 
 
 def _from_windows(table: Table, v: np.ndarray, t: np.ndarray, seed: int) -> Map | None:
@@ -151,7 +167,7 @@ def _from_windows(table: Table, v: np.ndarray, t: np.ndarray, seed: int) -> Map 
         if len(np.unique(images[images >= 0])) < LEAST_IMAGES:
             continue
         if fit_evidence(table, images, seed).usable:
-            return Map("windows", {}, 0.0, images)
+            return Map(("windows", len(chosen)), 0.0, images)
     return None
 
 

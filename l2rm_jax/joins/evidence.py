@@ -5,8 +5,7 @@ judged by a model that was fitted to it. The settings belong to the thresholds o
 other codes, tables without misaligned rows have to be searched again.
 """
 
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -28,22 +27,18 @@ _REFERENCES = 400
 _FITTED = 20_000  # most rows that models are fitted to
 _COMPARED = 30_000
 _LOW, _HIGH, _STEPS = -12.0, 12.0, 4096  # nats of information, and steps between them
+_EDGES = np.array([0, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 1.0 + 1e-9])
 _LEAST_AUROC = 0.75
-SAFE = 0.9  # power of the ratios, as they are estimates
-LEAST, MOST = -3.0 * SAFE, 3.5 * SAFE  # nats of a row
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
     """Codes by models that lack the fold of each row, and the density ratio of information.
 
-    Inner products of the codes of an image and of a caption are their information: how much more
-    similar the two are than either is to others, in nats.
-
     Attributes:
       fold: fold of each row, by the image that it is joined to.
-      image_codes: of each image, by the model of each fold.
-      caption_codes: of each row, by the model of its fold.
+      image_codes, image_level: of each image, by the model of each fold.
+      caption_codes, caption_level: of each row, by the model of its fold.
       ratios: density ratio of matched to random pairs, by steps of information.
       rate: share of the joined pairs that fit no better than random pairs.
       auroc: of joined pairs against random ones, corrected for the rate.
@@ -52,7 +47,9 @@ class Evidence:
 
     fold: Int[np.ndarray, " P"]
     image_codes: Float[np.ndarray, "F I c"]
+    image_level: Float32[np.ndarray, "F I"]
     caption_codes: Float32[np.ndarray, "P c"]
+    caption_level: Float32[np.ndarray, " P"]
     ratios: Float[np.ndarray, " steps"]
     rate: float
     auroc: float
@@ -64,39 +61,54 @@ class Evidence:
         most = 1 - max(0.06, 4 / max(self.images, 1) ** 0.5)
         return self.auroc >= _LEAST_AUROC and self.rate <= most
 
+    def ratio(
+        self, rows: Int[np.ndarray, " n"], images: Int[np.ndarray, " n"]
+    ) -> Float[np.ndarray, " n"]:
+        """Return the density ratio of captions with images, pair by pair."""
+        return self.ratios[_step(_information(self, rows, images))]
+
     def nats(
         self, rows: Int[np.ndarray, " n"], images: Int[np.ndarray, " n"]
     ) -> Float[np.ndarray, " n"]:
-        """Return the log ratio of captions with images, within limits for a single row.
-
-        Some right pairs fit no better than random ones.
-        """
+        """Return the log ratio of captions with images, some right pairs being random ones."""
         return self._table[_step(_information(self, rows, images))]
 
     def block(
         self, rows: Int[np.ndarray, " n"], images: Int[np.ndarray, " m"] | None = None
     ) -> Float32[np.ndarray, "n m"]:
         """Return `nats` of captions with all these images; None: with all images."""
-        at = slice(None) if images is None else images
-        count = self.image_codes.shape[1] if images is None else len(images)
-        steps = np.empty((len(rows), count), np.int32)
-        for f in np.unique(self.fold[rows]):
-            own = self.fold[rows] == f
-            steps[own] = _step(self.caption_codes[rows[own]] @ self.image_codes[f][at].T)
-        return self._table[steps]
+        return self._table[self._steps_of_block(rows, images)]
+
+    def ratio_block(
+        self, rows: Int[np.ndarray, " n"], images: Int[np.ndarray, " m"]
+    ) -> Float32[np.ndarray, "n m"]:
+        """Return `ratio` of captions with all these images."""
+        return self.ratios[self._steps_of_block(rows, images)]
 
     def apart(
         self, rows: Int[np.ndarray, " n"], one: Int[np.ndarray, " n"], two: Int[np.ndarray, " n"]
     ) -> Float32[np.ndarray, " n"]:
         """Return 1 for two images that the model of a row separates, 0 for near duplicates."""
-        f, codes = self.fold[rows], self.image_codes[..., :-2]
-        return np.clip((0.95 - np.einsum("nd,nd->n", codes[f, one], codes[f, two])) * 2, 0, 1)
+        f = self.fold[rows]
+        alike = np.einsum("nd,nd->n", self.image_codes[f, one], self.image_codes[f, two])
+        return np.clip((0.95 - alike) * 2, 0, 1)
 
-    @cached_property
+    @property
     def _table(self) -> Float32[np.ndarray, " steps"]:
-        slip = 0.05 + 0.95 * self.rate  # share of right pairs that fit no better than random ones
-        nats = SAFE * np.log((1 - slip) * self.ratios + slip)
-        return np.clip(nats, LEAST, MOST).astype(np.float32)
+        slip = 0.05 + 0.95 * self.rate
+        return np.log((1 - slip) * self.ratios + slip).astype(np.float32)
+
+    def _steps_of_block(self, rows: np.ndarray, images: np.ndarray | None) -> np.ndarray:
+        at = slice(None) if images is None else images
+        count = self.image_level.shape[1] if images is None else len(images)
+        steps = np.empty((len(rows), count), np.int32)
+        for f in np.unique(self.fold[rows]):
+            own = self.fold[rows] == f
+            codes = self.caption_codes[rows[own]] / np.float32(_TEMPERATURE)
+            x = codes @ self.image_codes[f][at].T
+            x -= self.image_level[f][at] / 2
+            steps[own] = _step(x - self.caption_level[rows[own], None] / 2)
+        return steps
 
 
 def fit_evidence(
@@ -120,82 +132,65 @@ def fit_evidence(
     rows = np.flatnonzero(joined if fitted is None else joined & fitted)
     if len(rows) > _FITTED:
         rows = np.sort(rng.permutation(rows)[:_FITTED])
-    weights = _nested_weights(table, join, rows, fold[rows], rng)
+    ridge = _RIDGE if len(rows) >= _FEW else _RIDGE_OF_FEW
+    parts = [
+        cca.moments(table.images, table.captions, join[own], own, np.ones((1, len(own))))[0]
+        for own in (rows[fold[rows] == f] for f in range(FOLDS))
+    ]
+    weights = _nested_weights(table, join, rows, fold[rows], parts, ridge, rng)
     total = cca.moments(table.images, table.captions, join[rows], rows, weights)
-    some = rng.permutation(len(table.images))[:_REFERENCES]
-    some_rows = rng.permutation(len(table))[:_REFERENCES]
-    kind = np.float32 if len(table.images) <= 300_000 else np.float16
-    models = [_fit(part, table, len(rows), _POWER) for part in total]
-    width = len(models[0].correlations) + 2
-    image_codes = np.empty((FOLDS, len(table.images), width), kind)
-    caption_codes = np.empty((len(table), width), np.float32)
-    for f, model in enumerate(models):
-        own = np.flatnonzero(fold == f)
-        coded = _encoded(model, table.images, table.captions[own])
-        references = _encoded(model, table.images[some], table.captions[some_rows])
-        image_codes[f], caption_codes[own] = _informative(*coded, *references)
-    return _calibrated(fold, image_codes, caption_codes, join, rng)
+    models = [_fit(part, table, ridge, _POWER) for part in total]
+    return _calibrated(table, join, fold, models, rows, rng)
 
 
-def _fit(moments: np.ndarray, table: Table, rows: int, power: float) -> Cca:
-    ridge = _RIDGE if rows >= _FEW else _RIDGE_OF_FEW
+def _fit(moments: np.ndarray, table: Table, ridge: Ridge, power: float) -> Cca:
     return cca.fit(moments, table.images.shape[1], ridge, _COMPONENTS, power)
 
 
 def _nested_weights(
-    table: Table, join: np.ndarray, rows: np.ndarray, fold: np.ndarray, rng: np.random.Generator
+    table: Table,
+    join: np.ndarray,
+    rows: np.ndarray,
+    fold: np.ndarray,
+    parts: list[np.ndarray],
+    ridge: Ridge,
+    rng: np.random.Generator,
 ) -> Float32[np.ndarray, "F n"]:
     """Return weights of the rows for the model that lacks a fold, by models that lack it too."""
-    parts = [
-        cca.moments(table.images, table.captions, join[own], own, np.ones((1, len(own))))[0]
-        for own in (rows[fold == f] for f in range(FOLDS))
-    ]
     weights = np.full((FOLDS, len(rows)), 1e-3, np.float32)
-    weights[fold, np.arange(len(rows))] = 0
+    for f in range(FOLDS):
+        weights[f, fold == f] = 0
     some_images = rng.permutation(len(table.images))[:_REFERENCES]
     some_rows = rows[rng.permutation(len(rows))[:_REFERENCES]]
+    whole = sum(parts)
     for two in combinations(range(FOLDS), 2):
-        model = _fit(sum(parts) - parts[two[0]] - parts[two[1]], table, len(rows), _NESTED_POWER)
-        references = _encoded(model, table.images[some_images], table.captions[some_rows])
+        model = _fit(whole - parts[two[0]] - parts[two[1]], table, ridge, _NESTED_POWER)
+        of_captions = _captions(model, table.captions[some_rows])
+        of_images = _images(model, table.images[some_images])
         for outer, inner in (two, two[::-1]):
             own = np.flatnonzero(fold == inner)
             if len(own) < 2:
                 continue
-            pairs = _encoded(model, table.images[join[rows[own]]], table.captions[rows[own]])
-            v, t = _informative(*pairs, *references)
-            wrong = np.concatenate([rng.permutation(len(own)) for _ in range(4)])
-            null = np.einsum("nd,nd->n", v[wrong], np.tile(t, (4, 1)))
-            x = np.einsum("nd,nd->n", v, t)
-            ratios, rate, _ = _density_ratio(x, np.sort(null))
-            right = (1 - rate) * ratios[_step(x)]
-            weights[outer, own] = np.clip(right / (right + rate), 1e-3, 1)
+            v = _images(model, table.images[join[rows[own]]])
+            t = _captions(model, table.captions[rows[own]])
+            level_v, level_t = _level(v, of_captions), _level(t, of_images)
+            x = (v * t).sum(1) / _TEMPERATURE - (level_v + level_t) / 2
+            wrong = [rng.permutation(len(own)) for _ in range(4)]
+            null = [(v[w] * t).sum(1) / _TEMPERATURE - (level_v[w] + level_t) / 2 for w in wrong]
+            weights[outer, own] = _matched_share(x, np.concatenate(null))
     return weights
 
 
-def _encoded(
-    model: Cca, images: np.ndarray, captions: np.ndarray
-) -> tuple[Float32[np.ndarray, "n c"], Float32[np.ndarray, "m c"]]:
-    return (
-        unit_rows((images - model.image_mean) @ model.image_map),
-        unit_rows((captions - model.caption_mean) @ model.caption_map),
-    )
+def _images(model: Cca, rows: np.ndarray) -> Float32[np.ndarray, "n c"]:
+    return unit_rows((rows - model.image_mean) @ model.image_map)
 
 
-def _informative(
-    v: np.ndarray, t: np.ndarray, of_images: np.ndarray, of_captions: np.ndarray
-) -> tuple[Float32[np.ndarray, "n c"], Float32[np.ndarray, "m c"]]:
-    """Return codes of images and captions whose inner products are information.
-
-    The level of a code, log mean exp of its similarities with references, is taken off by halves.
-    """
-    level_v, level_t = _level(v, of_captions)[:, None], _level(t, of_images)[:, None]
-    return (
-        np.hstack([v, -level_v / 2, np.ones_like(level_v)]),
-        np.hstack([t / np.float32(_TEMPERATURE), np.ones_like(level_t), -level_t / 2]),
-    )
+def _captions(model: Cca, rows: np.ndarray) -> Float32[np.ndarray, "n c"]:
+    return unit_rows((rows - model.caption_mean) @ model.caption_map)
 
 
 def _level(codes: np.ndarray, references: np.ndarray) -> Float32[np.ndarray, " n"]:
+    """Return log mean exp of the similarities with references."""
     level = np.empty(len(codes), np.float32)
     for start in range(0, len(codes), 8192):
         s = codes[start : start + 8192] @ references.T / np.float32(_TEMPERATURE)
@@ -203,14 +198,26 @@ def _level(codes: np.ndarray, references: np.ndarray) -> Float32[np.ndarray, " n
     return level
 
 
+def _matched_share(x: np.ndarray, null: np.ndarray) -> Float[np.ndarray, " n"]:
+    """Return the probability of being matched, by a density ratio in steps of the null."""
+    below = np.searchsorted(np.sort(null), x) / len(null)
+    rate = float(np.clip(2 * (below < 0.5).mean(), 1e-3, 1.0))
+    share = np.histogram(below, _EDGES)[0] / len(x) / np.diff(_EDGES)
+    share = isotonic_regression(share, weights=np.diff(_EDGES)).x
+    random = rate / np.maximum(share, 1e-9)
+    return np.clip(1 - random[np.searchsorted(_EDGES, below, "right") - 1], 1e-3, 1)
+
+
 def _calibrated(
-    fold: np.ndarray,
-    image_codes: np.ndarray,
-    caption_codes: np.ndarray,
+    table: Table,
     join: np.ndarray,
+    fold: np.ndarray,
+    models: list[Cca],
+    rows: np.ndarray,
     rng: np.random.Generator,
 ) -> Evidence:
-    """Estimate the density ratio of the joined pairs."""
+    """Encode all rows and images, and estimate the density ratio of the joined pairs."""
+    codes = _encoded(table, fold, models, rng)
     joined = np.flatnonzero(join >= 0)
     compared = joined if len(joined) <= _COMPARED else rng.permutation(joined)[:_COMPARED]
     draws = int(np.clip(200_000 // max(len(compared), 1), 2, 20))
@@ -219,34 +226,56 @@ def _calibrated(
         own = np.flatnonzero(fold[compared] == f)
         if len(own):
             wrong[own] = join[compared[rng.choice(own, (len(own), draws))]]
-    random = rng.integers(0, image_codes.shape[1], wrong.shape)
+    random = rng.integers(0, len(table.images), wrong.shape)
     joins = join[compared][:, None]
     repeated = np.repeat(compared, draws).reshape(wrong.shape)
-    first = Evidence(fold, image_codes, caption_codes, np.zeros(_STEPS), 1.0, 0.5, 0)
+    first = Evidence(fold, *codes, np.zeros(_STEPS), 1.0, 0.5, 0)
     x = _information(first, compared, join[compared])
     null, any_image = (
         _information(first, repeated[y != joins], y[y != joins]) for y in (wrong, random)
     )
-    ratios, rate, auroc = _density_ratio(x, np.sort(null))
-    mean = ratios[_step(any_image)].mean()  # 1 if all folds have similar images
-    ratios = np.maximum(ratios / max(float(mean), 1.0), 0.01)
-    images = len(np.unique(join[joined]))
-    return replace(first, ratios=ratios, rate=rate, auroc=auroc, images=images)
+    ratios, rate, auroc = _density_ratio(x, np.sort(null), any_image)
+    return Evidence(fold, *codes, ratios, rate, auroc, len(np.unique(join[joined])))
+
+
+def _encoded(
+    table: Table, fold: np.ndarray, models: list[Cca], rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    images, captions = len(table.images), len(table)
+    some_images = rng.permutation(images)[:_REFERENCES]
+    some_captions = rng.permutation(captions)[:_REFERENCES]
+    width = models[0].image_map.shape[1]
+    kind = np.float32 if images <= 300_000 else np.float16
+    image_codes = np.empty((FOLDS, images, width), kind)
+    caption_codes = np.empty((captions, width), np.float32)
+    image_level = np.empty((FOLDS, images), np.float32)
+    caption_level = np.empty(captions, np.float32)
+    for f, model in enumerate(models):
+        codes = _images(model, table.images)
+        image_codes[f] = codes
+        image_level[f] = _level(codes, _captions(model, table.captions[some_captions]))
+        own = np.flatnonzero(fold == f)
+        caption_codes[own] = _captions(model, table.captions[own])
+        caption_level[own] = _level(caption_codes[own], codes[some_images])
+    return image_codes, image_level, caption_codes, caption_level
 
 
 def _information(
     evidence: Evidence, rows: Int[np.ndarray, " n"], images: Int[np.ndarray, " n"]
 ) -> Float32[np.ndarray, " n"]:
+    """Return how much more similar a caption and an image are than either is to others."""
     x = np.empty(len(rows), np.float32)
     for start in range(0, len(rows), 65536):
         r, i = rows[start : start + 65536], images[start : start + 65536]
-        codes = evidence.image_codes[evidence.fold[r], i]
-        x[start : start + 65536] = np.einsum("nd,nd->n", evidence.caption_codes[r], codes)
+        f = evidence.fold[r]
+        s = np.einsum("nd,nd->n", evidence.caption_codes[r], evidence.image_codes[f, i])
+        level = evidence.image_level[f, i] + evidence.caption_level[r]
+        x[start : start + 65536] = s / _TEMPERATURE - level / 2
     return x
 
 
 def _density_ratio(
-    x: np.ndarray, null: np.ndarray
+    x: np.ndarray, null: np.ndarray, random: np.ndarray
 ) -> tuple[Float[np.ndarray, " steps"], float, float]:
     """Estimate the ratio of matched to random pairs by information; the rate; the AUROC."""
     below = np.searchsorted(null, x) / max(len(null), 1)
@@ -262,7 +291,9 @@ def _density_ratio(
     ratio = isotonic_regression((share - rate) / max(1 - rate, 0.02), weights=mass).x
     steps = np.searchsorted(null, np.linspace(_LOW, _HIGH, _STEPS)) / len(null)
     cell = np.minimum(np.searchsorted(upper, steps, "right"), len(mass) - 1)
-    return np.clip(ratio, 0.01, 1e4)[cell].astype(np.float32), rate, auroc
+    ratios = np.clip(ratio, 0.01, 1e4)[cell]
+    mean = ratios[_step(random)].mean()  # 1 if all folds have similar images
+    return np.maximum(ratios / max(float(mean), 1.0), 0.01).astype(np.float32), rate, auroc
 
 
 def _step(x: np.ndarray) -> Int[np.ndarray, "..."]:

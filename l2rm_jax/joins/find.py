@@ -10,14 +10,10 @@ from threadpoolctl import threadpool_limits
 
 from l2rm_jax.errors import DataError
 from l2rm_jax.joins.blind import find_start
-from l2rm_jax.joins.evidence import LEAST_IMAGES, Evidence, fit_evidence
-from l2rm_jax.joins.findings import (
-    UNREPAIRED,
-    Named,
-    name_all_wrong,
-    name_rules,
-    name_unexplained,
-)
+from l2rm_jax.joins.evidence import LEAST_IMAGES, fit_evidence
+from l2rm_jax.joins.findings import UNREPAIRED, Named, name_both, name_rules
+from l2rm_jax.joins.maps import Orders, read_orders
+from l2rm_jax.joins.placebo import passes
 from l2rm_jax.joins.search import Explanation, follow
 from l2rm_jax.joins.sentences import Place, sentence_of
 from l2rm_jax.joins.table import (
@@ -27,10 +23,10 @@ from l2rm_jax.joins.table import (
     make_table,
     principal,
 )
+from l2rm_jax.joins.unexplained import name_all_wrong, name_unexplained
 from l2rm_jax.linear.rows import Rows, TakenRows
 
 LEAST_ROWS = 100
-_PLACEBOS = [d for k in range(1, 11) for d in (k, -k)]  # images on
 TOO_FEW = "too few rows to look for misaligned rows"
 
 
@@ -152,79 +148,93 @@ def find_misaligned(
 
 def search(table: Table, seed: int) -> Misaligned:
     """Search a table (`find_misaligned`)."""
-    found = _explained(table, seed)
+    orders = read_orders(table)
+    found = _search_once(table, orders, seed)
+    if not found.changed.any():
+        return found
+    # A second rule may show once the first one is undone.
+    v, t, names = table.images, table.captions, (table.ids, table.texts, table.keys)
+    more = _search_once(make_table(v, t, found.image_of, *names, table.groups), orders, seed)
+    if not (further := [finding for finding in more.findings if finding.repaired]):
+        return found
+    findings = _joined(found.findings, further, len(table))
+    return replace(found, findings=findings, image_of=more.image_of)
+
+
+def _joined(
+    first: Sequence[Finding], further: Sequence[Finding], total: int
+) -> tuple[Finding, ...]:
+    """Join the findings of two searches; offsets of the same rows become one finding."""
+    once, again = _of_shared_rows(first, further), _of_shared_rows(further, first)
+    both = once + again
+    kept = [x for x in (*first, *further) if x not in both]
+    if both:
+        named = name_both(
+            *([part for x in side for part in x.details["pieces"]] for side in (once, again)), total
+        )
+        matched = np.average([x.matched for x in both], weights=[x.rows for x in both])
+        kept.append(_finding(named, True, float(matched), total))
+    return tuple(sorted(kept, key=lambda finding: finding.first))
+
+
+def _of_shared_rows(findings: Sequence[Finding], others: Sequence[Finding]) -> list[Finding]:
+    """Return the findings of offsets that share rows with offsets among the others."""
+    spans = [(x.first, x.end) for x in others if "pieces" in x.details]
+    return [
+        x
+        for x in findings
+        if "pieces" in x.details and any(x.first < b and a < x.end for a, b in spans)
+    ]
+
+
+def _search_once(table: Table, orders: Orders, seed: int) -> Misaligned:
+    found = _explained(table, orders, seed)
     image_of, suspicious = table.stored.copy(), np.zeros(len(table), bool)
-    if found is None:
-        join, named = table.stored, name_all_wrong(table)
-    else:
-        join, named = found.join(), name_rules(table, found) + name_unexplained(found)
     findings = []
+    if found is None:
+        named = name_all_wrong(table)
+    else:
+        named = name_rules(table, found) + name_unexplained(found)
+    join = table.stored if found is None else found.join()
     for one in named:
         repaired = one.kind not in UNREPAIRED
-        matched = _passes(table, join, one.rows, seed) if repaired else 0.0
-        if repaired and not matched:
-            continue
+        matched = 0.0
         if repaired:
+            matched = passes(table, found, one, seed)
+            if not matched:
+                continue
             rows = one.rows[join[one.rows] >= 0]
             image_of[rows] = join[rows]
         else:
             suspicious[one.rows] = True
         findings.append(_finding(one, repaired, matched, len(table)))
-    findings = tuple(sorted(findings, key=lambda x: x.first))
-    return Misaligned(findings, image_of, table.stored, suspicious)
+    return Misaligned(
+        tuple(sorted(findings, key=lambda x: x.first)), image_of, table.stored, suspicious
+    )
 
 
-def _passes(
-    table: Table, join: Int[np.ndarray, " P"], rows: Int[np.ndarray, " n"], seed: int
-) -> float:
-    """Return the share of the rows that fit under the join; 0 if they fail the test.
-
-    The models lack the fold of each row, and, where enough other rows are left, all rows of the
-    finding. Placebos are the images of the same rows, 1 to 10 places away in the list.
-    """
-    others = np.ones(len(table), bool)
-    others[rows] = False
-    kept = len(np.unique(join[others & (join >= 0)]))
-    fitted = others if kept >= 3 * LEAST_IMAGES and others.sum() >= 300 else None
-    evidence = fit_evidence(table, join, seed + 1, fitted)
-    rows = rows[(join[rows] != table.stored[rows]) & (join[rows] >= 0)]
-    share = _fitting(evidence, table, rows, join[rows])
-    placebos = (_fitting(evidence, table, rows, join[rows] + d) for d in _PLACEBOS)
-    return share if share > max(placebos) else 0.0
-
-
-def _fitting(
-    evidence: Evidence, table: Table, rows: Int[np.ndarray, " n"], images: Int[np.ndarray, " n"]
-) -> float:
-    """Return the weighted share of rows that fit these images better than a random one."""
-    there = (images >= 0) & (images < len(table.images))
-    if not there.any():
-        return 0.0
-    fits = evidence.nats(rows[there], images[there]) > 0
-    return float(np.average(fits, weights=table.stored_weight[rows[there]]))
-
-
-def _explained(table: Table, seed: int) -> Explanation | None:
+def _explained(table: Table, orders: Orders, seed: int) -> Explanation | None:
     """Return the explanation of a table; None where nothing fits under any join."""
     evidence = fit_evidence(table, table.stored, seed)
     if evidence.usable:
-        found = follow(table, evidence, [], seed, is_blind=False)
+        found = follow(table, orders, evidence, [], seed, is_blind=False)
         if not found.is_empty or evidence.rate < 0.5:
             return found
-    start = find_start(table, seed)
+    start = find_start(table, orders, seed)
     if start is not None and len(np.unique(start.images[start.images >= 0])) >= LEAST_IMAGES:
         of_start = fit_evidence(table, start.images, seed)
         if of_start.usable:
-            known = [start] if start.kind != "windows" else []
-            blind = follow(table, of_start, known, seed, is_blind=True)
+            known = [start] if start.name[0] != "windows" else []
+            blind = follow(table, orders, of_start, known, seed, is_blind=True)
             if not blind.is_empty:
                 return blind
     return found if evidence.usable else None
 
 
 def _finding(one: Named, repaired: bool, matched: float, total: int) -> Finding:
-    first, end = int(one.rows[0]), int(one.rows[-1]) + 1
-    finding = Finding(one.kind, first, end, len(one.rows), "", one.details, repaired, matched)
+    finding = Finding(
+        one.kind, one.first, one.end, len(one.rows), "", one.details, repaired, matched
+    )
     return replace(finding, sentence=finding.sentence_in(_row_place, total))
 
 

@@ -1,17 +1,14 @@
 """Name an explanation: one finding per rule, or per group of pieces with one cause."""
 
-import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
-from l2rm_jax.joins.blind import shuffled_within
-from l2rm_jax.joins.emission import View
-from l2rm_jax.joins.evidence import SAFE
-from l2rm_jax.joins.offers import SURE
+from l2rm_jax.joins import maps as rules
 from l2rm_jax.joins.path import pieces
 from l2rm_jax.joins.search import NONE, STORED, Explanation
 from l2rm_jax.joins.table import Table
@@ -20,12 +17,10 @@ UNREPAIRED = ("shuffled_within", "shuffled", "sorted_alone", "unrelated")
 Piece = tuple[int, int, int]  # first row, end, offset in rows
 _FEW = 0.1  # rows of other offsets, relative to the longest piece, with a cause of their own
 _NEAR = 12  # largest step of a drift, and gap between its pieces, in rows
-_SHORTEST = 8  # rows of a finding without a repair
-_SAMPLED = 300
-_SIZES = (8, 16, 32, 40, 64, 80, 100, 128, 160, 256, 320, 512, 640, 1024)
 
 
-class Named(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Named:
     """A kind of misalignment, before it is tested.
 
     Attributes:
@@ -36,22 +31,33 @@ class Named(NamedTuple):
 
     kind: str
     rows: Int[np.ndarray, " n"]
-    details: dict[str, Any]
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def first(self) -> int:
+        """First row."""
+        return int(self.rows[0])
+
+    @property
+    def end(self) -> int:
+        """Row after the last one."""
+        return int(self.rows[-1]) + 1
 
 
 def name_rules(table: Table, found: Explanation) -> list[Named]:
     """Name the maps of an explanation, in the order of the table."""
-    moved, by_rule = [], {}
+    each, moved, by_rule = _each(table), [], {}
     for a, b in pieces(found.labels):
-        m = found.maps[found.labels[a]]
-        if m.kind == "rows on":
-            moved.append((a, b, m.details["offset"]))
-        elif m.kind == "images on":
-            moved.append((a, b, m.details["offset"] * table.usual))
-        elif found.labels[a] > NONE:
-            name = m.name if m.kind != "reversed" else (m.kind,)  # at any place
-            by_rule.setdefault(name, (m, []))[1].append((a, b))
-    named = [Named(m.kind, _rows(parts), m.details) for m, parts in by_rule.values()]
+        name = found.maps[found.labels[a]].name
+        if found.labels[a] <= NONE:
+            continue
+        if name[0] == "rows on":
+            moved.append((a, b, name[1]))
+        elif name[0] == "images on" and each:
+            moved.append((a, b, name[1] * each))
+        else:
+            by_rule.setdefault(name[:2] if name[0] == "line" else name, []).append((a, b))
+    named = [_rule(name, _rows(parts), each) for name, parts in by_rule.items()]
     if moved:
         parts = _merged(moved)
         main = max(parts, key=lambda part: part[1] - part[0])
@@ -60,7 +66,13 @@ def name_rules(table: Table, found: Explanation) -> list[Named]:
             parts = [part for part in parts if part[2] == main[2]]
             named += [_moved([part], found.labels) for part in others]
         named.append(_moved(parts, found.labels))
-    return sorted(named, key=lambda x: x.rows[0])
+    return sorted(named, key=lambda x: x.first)
+
+
+def _each(table: Table) -> int:
+    """Return the number of captions per image; 0 if it varies."""
+    counts = np.bincount(table.stored)
+    return table.usual if (counts[counts > 0] == table.usual).mean() > 0.9 else 0
 
 
 def _rows(parts: Iterable[tuple[int, int]]) -> Int[np.ndarray, " n"]:
@@ -76,6 +88,55 @@ def _merged(moved: list[Piece]) -> list[Piece]:
         else:
             result.append((a, b, d))
     return result
+
+
+def _rule(name: tuple, rows: np.ndarray, each: int) -> Named:
+    """Name a map that is no plain offset."""
+    kind = name[0]
+    if kind == "line":
+        kind = "order"
+        name = (kind, "rows reversed") if name[1] == -1 else (kind, "dealt", name[1])
+    if kind == "in turn":
+        kind, name = "order", ("order", "interleaved", name[1])
+    in_groups = {"groups": name[1]} if kind == "groups" else {}
+    if kind in ("order", "groups"):
+        name = name[1:] if kind == "order" else name[2:]
+        late = dict(x for x in name if isinstance(x, tuple))
+        found, details = _order(name, each)
+        return Named(found, rows, details | late | in_groups)
+    if kind == "same key":
+        return Named("same_key", rows, {"key": name[1], "wins": name[2]})
+    if kind == "number":
+        return Named("off_by_number", rows, {"offset": name[1]})
+    if kind == "keys":
+        return Named("keys_disagree", rows, {"key": name[1]})
+    if kind == "every":
+        n, phase, unit, d = name[1:5]
+        if n == each and unit == "rows on" and len(phase) > 1:
+            details = {"captions": [r + 1 for r in phase], "offset": d}
+            return Named("by_caption_number", rows, details)
+        return Named("every_nth", rows, {"n": n, "phase": list(phase), "offset": d})
+    return Named("captions_per_image", rows, {"count": name[1]})
+
+
+def _order(name: tuple, each: int) -> tuple[str, dict[str, Any]]:
+    kind, key = name[0], name[1] if len(name) > 1 else None
+    if kind in ("ids", "ids reversed"):
+        if key == rules.SET_ORDER:
+            return "set_order", {"key": key}
+        return "sorted_by_id", {"key": key, "descending": kind == "ids reversed"}
+    if kind == "dealt":
+        return ("caption_major", {}) if key == each > 1 else ("dealt", {"lists": key})
+    known = {
+        "texts": ("sorted_by_text_length", {"key": key}),
+        "shuffled": ("seeded_shuffle", {"by": key}),
+        "rows reversed": ("reversed", {}),
+        "images reversed": ("reversed", {}),
+        "neighbours": ("neighbours", {}),
+        "interleaved": ("interleaved", {"lists": key}),
+        "rolled": ("rolled", {"edge": key}),
+    }
+    return known[kind]
 
 
 def _moved(parts: list[Piece], labels: np.ndarray) -> Named:
@@ -106,6 +167,25 @@ def _moved(parts: list[Piece], labels: np.ndarray) -> Named:
     return Named("reordered_blocks", rows, details | {"size": _block_size(parts)})
 
 
+def name_both(first: Sequence[Piece], further: Sequence[Piece], total: int) -> Named:
+    """Name the offsets that two searches found one after the other in the same rows.
+
+    Args:
+      first: pieces (first row, end, offset) as stored.
+      further: pieces of the table in which the first ones are put back.
+      total: number of rows.
+    """
+    once, again = (np.zeros(total, int) for _ in range(2))
+    for offsets, parts in ((once, first), (again, further)):
+        for a, b, d in parts:
+            offsets[a:b] = d
+    both = again + once[np.clip(np.arange(total) + again, 0, total - 1)]
+    parts = [(a, b, int(both[a])) for a, b in pieces(both) if both[a]]
+    # Where pieces of the two searches end a few rows apart, fragments are left.
+    parts = _merged([(a, b, d) for a, b, d in parts if b - a > _NEAR] or parts)
+    return _moved(parts, np.where(both == 0, STORED, NONE))
+
+
 def _is_exchange(parts: list[Piece], total: int) -> bool:
     """Return whether the pieces have the images of each other, once each."""
     count, inside = np.zeros(total, int), np.zeros(total, bool)
@@ -128,71 +208,3 @@ def _block_size(parts: list[Piece]) -> int:
 def is_sorted(texts: list[str]) -> bool:
     """Return whether texts stand in alphabetical order, with few exceptions."""
     return bool(np.mean([x <= y for x, y in pairwise(texts)]) > 0.97)
-
-
-def name_unexplained(found: Explanation) -> list[Named]:
-    """Name the pieces that nothing explains and no chance makes."""
-    named, total = [], len(found.labels)
-    moved = sum(b - a for a, b in pieces(found.labels) if found.labels[a] > NONE)
-    for a, b in pieces(found.labels):
-        lost = -float(found.view.against[a:b].sum())
-        if found.labels[a] != NONE or b - a < _SHORTEST or lost < math.log(total) + SURE:
-            continue
-        one = _name(found.view, a, b)
-        beside = found.labels[max(0, a - 1)] > NONE or found.labels[min(total - 1, b)] > NONE
-        if not (one.kind == "unrelated" and beside and b - a < 0.2 * moved):
-            named.append(one)
-    return named
-
-
-def name_all_wrong(table: Table) -> list[Named]:
-    """Name a table in which no join was found under which anything fits."""
-    rows = np.arange(len(table))
-    if table.texts is not None and is_sorted(table.texts):
-        return [Named("sorted_alone", rows, {})]
-    size = shuffled_within(table)
-    return [Named("shuffled_within", rows, {"size": size})] if size else []
-
-
-def _name(view: View, a: int, b: int) -> Named:
-    rows, texts = np.arange(a, b), view.table.texts
-    if texts is not None and b - a >= 12 and is_sorted(texts[a:b]):
-        return Named("sorted_alone", rows, {})
-    share, size = _among(view, a, b)
-    if size:
-        return Named("shuffled_within", rows, {"size": size})
-    return Named("shuffled" if share > 0.5 else "unrelated", rows, {"share": share})
-
-
-def _among(view: View, a: int, b: int) -> tuple[float, int]:
-    """Return the share of captions whose image is in the piece, and the size of their batches."""
-    table, rows = view.table, np.arange(a, b)
-    rng = np.random.default_rng(0)
-    some = rows if len(rows) <= _SAMPLED else np.sort(rng.choice(rows, _SAMPLED, replace=False))
-    images, first = np.unique(table.stored[rows], return_index=True)
-    if len(images) < 4:
-        return 0.0, 0
-    e = np.exp(view.evidence.block(some, images) / SAFE)
-    e[np.arange(len(some)), np.searchsorted(images, table.stored[some])] = 0
-    mean = e.sum(axis=1) / (len(images) - 1)
-    base, best = np.log(0.1 + 0.9 * mean), (math.log(1e3) + len(some) * 0.05, 0)
-    at = rows[first]
-    for size in _SIZES:
-        if size >= (b - a) * 0.7:
-            break
-        for phase in {a, 0}:
-            same = (at - phase) // size == (some[:, None] - phase) // size
-            within = (e * same).sum(axis=1) / np.maximum(same.sum(axis=1) - 1, 1)
-            gain = float((np.log(0.1 + 0.9 * within) - base).sum()) / table.siblings
-            if gain > best[0] + 1:
-                best = gain, size
-    return _share(mean), best[1]
-
-
-def _share(ratio: Float[np.ndarray, " n"]) -> float:
-    """Return the most likely share of rows that belong here, by expectation maximisation."""
-    share = 0.5
-    for _ in range(100):
-        there = share * ratio / (1 - share + share * ratio)
-        share = float(np.clip(there.mean(), 1e-4, 1 - 1e-4))
-    return share

@@ -2,7 +2,7 @@
 
 import random
 import re
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -21,12 +21,13 @@ def numbers_of(ids: Sequence[str]) -> list[int] | None:
     return max(numbers, key=lambda column: len(set(column)), default=None)
 
 
-def ranks_of(ids: Sequence[str]) -> dict[str, Int[np.ndarray, " I"]]:
-    """Return the place of each image in each order that the ids suggest, once per order."""
+def orders_of(ids: Sequence[str]) -> dict[str, Int[np.ndarray, " I"]]:
+    """Return the images in each order that their ids suggest, without orders that repeat."""
+    numbers = numbers_of(ids)
     keys: dict[str, Sequence] = {
         "as text": ids,
         "as text, ignoring case": [(x.casefold(), x) for x in ids],
-        "by number": numbers_of(ids) or [],
+        "by number": numbers or [],
         "by length and text": [(len(x), x) for x in ids],
         "by file name without folder": [x.rsplit("/", 1)[-1] for x in ids],
         "from the end of the text": [x[::-1] for x in ids],
@@ -35,11 +36,12 @@ def ranks_of(ids: Sequence[str]) -> dict[str, Int[np.ndarray, " I"]]:
         keys[f"by part {k + 1} as text"] = part
         if all(x.isdecimal() for x in part):
             keys[f"by part {k + 1} as a number"] = [*map(int, part)]
-    return _different(
-        (name, np.argsort(sorted(range(len(ids)), key=key.__getitem__)))
-        for name, key in keys.items()
-        if len(key)
-    )
+    found: dict[bytes, tuple[str, np.ndarray]] = {}
+    for name, key in keys.items():
+        if len(key):
+            order = np.array(sorted(range(len(ids)), key=key.__getitem__))
+            found.setdefault(order.tobytes(), (name, order))
+    return dict(found.values())
 
 
 def set_order(numbers: Sequence[int]) -> Int[np.ndarray, " I"]:
@@ -64,7 +66,11 @@ def shuffles(size: int) -> list[tuple[str, Int[np.ndarray, " size"]]]:
 
 def collisions(ids: Sequence[str]) -> dict[str, Int[np.ndarray, " I"]]:
     """Return numbers of keys that several images share, by ways to reduce an id."""
-    return _different(x for x in _reduced(ids) if 0 < x[1].max() < len(ids) - 1)
+    found: dict[bytes, tuple[str, np.ndarray]] = {}
+    for name, code in _reduced(ids):
+        if 0 < code.max() < len(ids) - 1:
+            found.setdefault(code.tobytes(), (name, code))
+    return dict(found.values())
 
 
 def matches(keys: Sequence[str], ids: Sequence[str]) -> dict[str, Int[np.ndarray, " P"]]:
@@ -76,22 +82,14 @@ def matches(keys: Sequence[str], ids: Sequence[str]) -> dict[str, Int[np.ndarray
         "by the first part": lambda x: _SEPARATOR.split(x)[0],
         "by number": lambda x: tuple(map(int, _NUMBER.findall(x)[:1])),
     }
-    found = []
+    found: dict[bytes, tuple[str, np.ndarray]] = {}
     for name, read in readings.items():
         values: dict[Hashable, int] = {}
         for image, text in enumerate(ids):
             values[read(text)] = -1 if read(text) in values else image
         images = np.array([values.get(read(key), -1) for key in keys])
         if (images >= 0).mean() > 0.5:
-            found.append((name, images))
-    return _different(found)
-
-
-def _different(named: Iterable[tuple[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Return arrays by their names, equal ones once."""
-    found: dict[bytes, tuple[str, np.ndarray]] = {}
-    for name, values in named:
-        found.setdefault(values.tobytes(), (name, values))
+            found.setdefault(images.tobytes(), (name, images))
     return dict(found.values())
 
 

@@ -6,10 +6,9 @@ along its rows. A family of n maps costs log n nats for each of its maps.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int
@@ -18,93 +17,126 @@ from l2rm_jax.joins import keys
 from l2rm_jax.joins.table import Table
 
 REACH = 5  # offsets that are always tried, in rows and in images
+SLOPES = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 32)
 TURNS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32)
+SET_ORDER = "as a Python set holds their numbers"
 OFFSETS = ("rows on", "images on")
-LATE = (0, 1, -1)  # rows that an order may be late by too
 
 
 @dataclass(frozen=True, eq=False)
 class Map:
-    """A rule.
+    """A rule. `name`: its kind and parameters; `cost`: nats to name it; `images`: -1 for none."""
 
-    Attributes:
-      kind: kind of a finding that the rule makes, or one of `OFFSETS`.
-      details: parameters of the rule, as the finding has them.
-      cost: nats to name it.
-      images: image of each row, -1 for none.
-      place: further parameters that no sentence says.
-    """
-
-    kind: str
-    details: dict[str, Any]
+    name: tuple
     cost: float
     images: Int[np.ndarray, " P"]
-    place: tuple[int, ...] = ()
 
-    @property
-    def name(self) -> tuple:
-        """Kind and parameters; maps with equal names are equal."""
-        return self.kind, str(self.details), self.place
+
+@dataclass(frozen=True, eq=False)
+class Orders:
+    """Orders of all images by their ids, and lengths of all captions.
+
+    Attributes:
+      ranks: place of each image in each order.
+      numbers: a number of each image, all different; None without such numbers.
+      lengths: characters and words of each caption.
+      collisions: numbers of keys that several images share.
+    """
+
+    ranks: dict[str, Int[np.ndarray, " I"]] = field(default_factory=dict)
+    numbers: list[int] | None = None
+    lengths: dict[str, Int[np.ndarray, " P"]] = field(default_factory=dict)
+    collisions: dict[str, Int[np.ndarray, " I"]] = field(default_factory=dict)
+
+
+def read_orders(table: Table) -> Orders:
+    """Read the ids and texts of a table as orders."""
+    ranks, numbers, lengths, collisions = {}, None, {}, {}
+    if table.ids is not None:
+        ranks = {name: inverse(order) for name, order in keys.orders_of(table.ids).items()}
+        collisions = keys.collisions(table.ids)
+        numbers = keys.numbers_of(table.ids)
+        numbers = numbers if numbers and len(set(numbers)) == len(numbers) else None
+    if table.texts is not None:
+        lengths["by length"] = np.array([len(x) for x in table.texts])
+        lengths["by number of words"] = np.array([len(x.split()) for x in table.texts])
+    return Orders(ranks, numbers, lengths, collisions)
+
+
+def stored(table: Table) -> Map:
+    """Return the join as it is stored."""
+    return Map(("stored",), 0.0, table.stored)
+
+
+def none(table: Table) -> Map:
+    """Return the map under which captions fit no image of the table."""
+    return Map(("none",), 0.0, np.full(len(table), -1))
 
 
 def rows_on(table: Table, d: int) -> Map:
     """Return the map from row r to the image of row r + d."""
     cost = math.log(8) if abs(d) == 1 else math.log(4 * (REACH if abs(d) <= REACH else len(table)))
-    return Map("rows on", {"offset": d}, cost, taken(table.stored, np.arange(len(table)) + d))
+    return Map(("rows on", d), cost, taken(table.stored, np.arange(len(table)) + d))
 
 
 def images_on(table: Table, d: int) -> Map:
     """Return the map to the image d places further in the list of images."""
-    images = taken(np.arange(len(table.images)), table.stored + d)
-    return Map("images on", {"offset": d}, math.log(8 * REACH), images)
+    images = table.stored + d
+    there = (images >= 0) & (images < len(table.images))
+    return Map(("images on", d), math.log(8 * REACH), np.where(there, images, -1))
 
 
-def backwards(table: Table, start: int) -> Map:
-    """Return the map from row r to the image of row start - r."""
-    images = taken(table.stored, start - np.arange(len(table)))
-    return Map("reversed", {}, math.log(4 * len(table)) + 1, images, (start,))
+def line(table: Table, slope: int, start: int) -> Map:
+    """Return the map from row r to the image of row start + slope r."""
+    cost = math.log(4 * len(table)) + (1 if slope == -1 else math.log(2 * len(SLOPES)))
+    images = taken(table.stored, start + slope * np.arange(len(table)))
+    return Map(("line", slope, start), cost, images)
+
+
+def in_list(table: Table, name: tuple, order: Int[np.ndarray, " n"], d: int) -> Map:
+    """Return the map from row r to entry r + d of a list of images."""
+    images = taken(order, np.arange(len(table)) + d)
+    return Map(("order", *name, 0, len(table), d), math.log(24 * len(table)), images)
 
 
 def near(table: Table) -> list[Map]:
-    """Return the maps to the next rows and images, also of the first or last captions only."""
+    """Return the maps to the next rows and the next images."""
     offsets = [d for k in range(1, REACH + 1) for d in (k, -k)]
     found = [rows_on(table, d) for d in offsets]
-    if len(table.images) == len(table):
-        return found
-    begins = np.flatnonzero(np.diff(table.stored, prepend=-1))
-    number = np.arange(len(table)) - np.repeat(begins, np.diff(begins, append=len(table)))
-    found += [images_on(table, d) for d in offsets]
-    for d, base in ((1, images_on(table, 1)), (-1, images_on(table, -1))):
-        for k in range(1, table.usual):  # other captions than these two: an offset in rows
-            chosen = number < k if d == 1 else number >= k
-            captions = range(1, k + 1) if d == 1 else range(k + 1, table.usual + 1)
-            images = np.where(chosen, base.images, table.stored)
-            details = {"captions": [*captions], "offset": d}
-            cost = math.log(4 * table.usual)
-            found.append(Map("by_caption_number", details, cost, images))
+    if len(table.images) != len(table):
+        found += [images_on(table, d) for d in offsets]
     return found
 
 
-def by_ids(table: Table) -> list[Map]:
-    """Return the maps to images by their numbers, and by the user's keys of captions."""
-    found = [
-        Map("keys_disagree", {"key": name}, math.log(8), images)
-        for name, images in table.keyed.items()
-    ]
-    if table.numbers is not None:
-        place = {number: image for image, number in enumerate(table.numbers)}
-        for d in (-2, -1, 1, 2):
-            image = np.array([place.get(number + d, -1) for number in table.numbers])
-            found.append(Map("off_by_number", {"offset": d}, math.log(32), image[table.stored]))
+def by_number(table: Table, orders: Orders) -> list[Map]:
+    """Return the maps to images whose number is 1 or 2 higher or lower."""
+    if orders.numbers is None:
+        return []
+    place = {number: image for image, number in enumerate(orders.numbers)}
+    found = []
+    for d in (-2, -1, 1, 2):
+        image = np.array([place.get(number + d, -1) for number in orders.numbers])
+        found.append(Map(("number", d), math.log(32), image[table.stored]))
     return found
 
 
-def same_key(table: Table, a: int, b: int) -> Iterator[tuple[dict, Int[np.ndarray, " n"]]]:
-    """Yield details and images of rows a to b: all images with the same key give way to one."""
-    shown, place = np.unique(table.stored[a:b], return_inverse=True)
+def by_keys(table: Table) -> list[Map]:
+    """Return the maps from the user's keys of captions to the ids of images."""
+    if table.keys is None or table.ids is None:
+        return []
+    found = keys.matches(table.keys, table.ids)
+    return [Map(("keys", name), math.log(8), images) for name, images in found.items()]
+
+
+def same_key(
+    table: Table, orders: Orders, a: int, b: int
+) -> Iterator[tuple[str, str, Int[np.ndarray, " n"]]]:
+    """Yield key, winner and images of rows a to b: each key has one image."""
+    slots = table.stored[a:b]
+    shown, place = np.unique(slots, return_inverse=True)
     if len(shown) < 8:
         return
-    for name, of_all in table.collisions.items():
+    for name, of_all in orders.collisions.items():
         code = np.unique(of_all[shown], return_inverse=True)[1].ravel()
         if not 0 < code.max() < len(shown) - 1:
             continue
@@ -112,92 +144,85 @@ def same_key(table: Table, a: int, b: int) -> Iterator[tuple[dict, Int[np.ndarra
             holder = np.zeros(code.max() + 1, int)
             order = np.arange(len(code))[:: 1 if wins == "last" else -1]
             holder[code[order]] = order
-            yield {"key": name, "wins": wins}, shown[holder[code[place]]]
+            yield name, wins, shown[holder[code[place]]]
 
 
-class Arrangement(NamedTuple):
-    """An order of the rows of a piece: caption k has the image of row order[k] of the piece."""
-
-    kind: str
-    details: dict[str, Any]
-    cost: float
-    order: Int[np.ndarray, " n"]
-
-    def late(self, rows: int) -> "Arrangement":
-        """Return the order whose captions are late by some rows of `LATE`, and wrap around."""
-        if not rows:
-            return self
-        details, order = self.details | {"late": rows}, np.roll(self.order, rows)
-        return Arrangement(self.kind, details, self.cost + math.log(8), order)
+def every(table: Table, base: Map, n: int, phase: list[int], cost: float) -> Map:
+    """Return a map that holds for rows r with r mod n in `phase` only."""
+    chosen = np.isin(np.arange(len(table)) % n, phase)
+    images = np.where(chosen, base.images, table.stored)
+    return Map(("every", n, tuple(phase), *base.name), cost, images)
 
 
-def arranged(table: Table, a: int, b: int) -> Iterator[Arrangement]:
-    """Yield the orders of rows a to b in which their captions may stand."""
+Arrangement = tuple[tuple, float, Int[np.ndarray, " n"]]  # name, cost, images
+
+
+def arranged(table: Table, orders: Orders, a: int, b: int) -> Iterator[Arrangement]:
+    """Yield orders of the images of rows a to b that captions may stand in."""
     slots = table.stored[a:b]
-    shown, first, place = np.unique(slots, return_index=True, return_inverse=True)
-    for name, rank in table.ranks.items():
-        order = np.argsort(rank[slots], kind="stable")
-        for descending in (False, True):
-            details = {"key": name, "descending": descending}
-            order = order[::-1] if descending else order
-            yield Arrangement("sorted_by_id", details, 3.5 if descending else 3.0, order)
-    if table.numbers is not None:
-        held = keys.set_order([table.numbers[i] for i in shown[np.argsort(first)]])
-        rank = inverse(np.argsort(first)[held])[place]
-        details = {"key": "as a Python set holds their numbers"}
-        yield Arrangement("set_order", details, 3.0, np.argsort(rank, kind="stable"))
-    for name, length in table.lengths.items():
-        for key, values in ((name, length), (f"{name}, longest first", -length)):
-            order = np.argsort(values[a:b], kind="stable")
-            yield Arrangement("sorted_by_text_length", {"key": key}, 3.5, order)
+    values, first, times = np.unique(slots, return_index=True, return_counts=True)
+    shown, repeats = values[np.argsort(first)], times[np.argsort(first)]
+    copies = np.zeros(len(table.images), int)
+    copies[shown] = repeats
+    seen = {shown.tobytes()}
+    lists = [(name, shown[np.argsort(rank[shown])]) for name, rank in orders.ranks.items()]
+    if orders.numbers is not None:
+        lists.append((SET_ORDER, shown[keys.set_order([orders.numbers[i] for i in shown])]))
+    for name, order in lists:
+        if order.tobytes() not in seen:
+            seen.add(order.tobytes())
+            yield ("ids", name), 3.0, np.repeat(order, copies[order])
+            backwards = order[::-1]
+            yield ("ids reversed", name), 3.5, np.repeat(backwards, copies[backwards])
+    for name, length in orders.lengths.items():
+        yield ("texts", name), 3.5, slots[np.argsort(length[a:b], kind="stable")]
+        order = np.argsort(-length[a:b], kind="stable")
+        yield ("texts", f"{name}, longest first"), 3.5, slots[order]
     for name, order in keys.shuffles(b - a):
-        yield Arrangement("seeded_shuffle", {"by": name}, 4.5, order)
-    for one in _regular(b - a):
-        is_major = one.kind == "dealt" and one.details["lists"] == table.usual > 1
-        yield one._replace(kind="caption_major", details={}) if is_major else one
+        yield ("shuffled", name), 4.5, slots[order]
+    yield ("rows reversed",), 2.0, slots[::-1]
+    yield from _taken_in_turn(slots, "rows", partial(np.take, slots))
     if len(shown) < b - a:
-        appeared = inverse(np.argsort(first))[place]
-        for kind, details, cost, order in _regular(len(shown)):
-            order = np.argsort(inverse(order)[appeared], kind="stable")
-            yield Arrangement(kind, details | {"of": "images"}, cost, order)
+        spread = partial(_spread, shown, repeats)
+        yield from _taken_in_turn(shown, "images", spread)
+        yield ("images reversed",), 2.0, spread(np.arange(len(shown))[::-1])
 
 
-@lru_cache(maxsize=64)
-def _regular(size: int) -> list[Arrangement]:
-    """Return orders that follow from the number of rows, or of images."""
-    rows = np.arange(size)
-    found = [Arrangement("reversed", {}, 2.0, rows[::-1])]
+def _spread(shown: np.ndarray, repeats: np.ndarray, order: np.ndarray) -> np.ndarray:
+    return np.repeat(shown[order], repeats[order])
+
+
+def _taken_in_turn(values: np.ndarray, unit: str, pick: partial) -> Iterator[Arrangement]:
+    size = len(values)
     if size % 2 == 0:
-        found.append(Arrangement("neighbours", {}, 3.0, rows ^ 1))
+        yield ("neighbours", unit), 3.0, pick(np.arange(size) ^ 1)
     for n in TURNS:
         if 2 * n <= size:
-            order = np.argsort(rows % n, kind="stable")
-            found.append(Arrangement("dealt", {"lists": n}, 4.0, order))
-            found.append(Arrangement("interleaved", {"lists": n}, 4.0, inverse(order)))
-    return found
+            order = dealt(np.arange(size), n)
+            yield ("dealt", n, unit), 4.0, pick(order)
+            yield ("interleaved", n, unit), 4.0, pick(inverse(order))
 
 
-def grouped(table: Table) -> list[Map]:
+def grouped(table: Table, orders: Orders) -> list[Map]:
     """Return the arrangements that hold within every group of rows."""
     if table.groups is None:
         return []
-    bounds = [0, *(np.flatnonzero(np.diff(table.groups)) + 1).tolist(), len(table)]
-    if not 3 <= len(bounds) <= len(table) / 4:
+    found: dict[tuple, np.ndarray] = {}
+    ends = np.flatnonzero(np.diff(table.groups)) + 1
+    bounds = [0, *ends.tolist(), len(table)]
+    if len(bounds) < 3 or len(bounds) > len(table) / 4:
         return []
-    found: dict[tuple, Map] = {}
     for a, b in pairwise(bounds):
-        rows = np.arange(b - a)
-        rolled = [
-            Arrangement("rolled", {"edge": edge}, 0, np.roll(rows, shift))
-            for edge, shift in (("start", 1), ("end", -1))
-        ]
-        for kind, details, _, order in [*arranged(table, a, b), *rolled]:
-            name = kind, str(details)
-            if name not in found:
-                details = details | {"groups": len(bounds) - 1}
-                found[name] = Map(kind, details, 6.0, table.stored.copy())
-            found[name].images[a:b] = table.stored[a + order]
-    return [*found.values()]
+        for name, _, images in arranged(table, orders, a, b):
+            whole = found.setdefault(name, np.full(len(table), -1))
+            whole[a:b] = images
+        for name, order in (("start", -1), ("end", 1)):  # a row too many at one end of each group
+            whole = found.setdefault(("rolled", name), np.full(len(table), -1))
+            whole[a:b] = np.roll(table.stored[a:b], -order)
+    return [
+        Map(("groups", len(bounds) - 1, *name), 6.0, np.where(images < 0, table.stored, images))
+        for name, images in found.items()
+    ]
 
 
 def taken(values: Int[np.ndarray, " n"], at: Int[np.ndarray, " P"]) -> Int[np.ndarray, " P"]:
@@ -211,3 +236,8 @@ def inverse(order: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
     result = np.empty_like(order)
     result[order] = np.arange(len(order))
     return result
+
+
+def dealt(values: Int[np.ndarray, " n"], lists: int) -> Int[np.ndarray, " n"]:
+    """Return every n-th value, from the first one, then from the second one, and so on."""
+    return np.concatenate([values[k::lists] for k in range(lists)])

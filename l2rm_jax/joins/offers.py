@@ -3,119 +3,158 @@
 import math
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float32, Int
 
-from l2rm_jax.joins.emission import View
-from l2rm_jax.joins.maps import LATE, OFFSETS, REACH, Map, arranged, same_key
+from l2rm_jax.joins.emission import LEAST, MOST, View, capped, emission, moved
+from l2rm_jax.joins.maps import OFFSETS, REACH, Map, Orders, arranged, every, rows_on, same_key
 from l2rm_jax.joins.path import pieces
 
 SURE = -math.log(1e-3)  # nats against any finding where nothing happened
 _PERIOD = 1000  # longest period
 _CLASSES = 16  # most classes of a period that are off
 _SAMPLED = 40  # rows that all arrangements of a piece are tried on
-_TRIED = 100  # arrangements of a piece, the best of the sample, that are tried on more rows
+_LATE, _LATE_COST = (0, 1, -1), math.log(8)  # rows that an order is late by too
 _CHECKED = 400  # rows that good ones are tried on
 
 
-def arrangements(view: View, a: int, b: int) -> list[Map]:
+def arrangements(view: View, orders: Orders, a: int, b: int) -> list[Map]:
     """Return orders of the images of a piece, with ends near a and b, that its captions follow."""
     table, total = view.table, len(view)
     if b - a < 8:
         return []
-    edges, reach = _edges(view, a, b)
+    whole = b - a > 0.97 * total
+    edges, reach = ([(0, total)], 0) if whole else _edges(view, a, b)
+    some = np.unique(np.linspace(edges[0][0], edges[0][1] - 1, min(_SAMPLED, b - a)).astype(int))
     low, high = min(x for x, _ in edges), max(x for _, x in edges)
-    some = np.unique(np.linspace(*edges[0], min(_SAMPLED, b - a), endpoint=False).astype(int))
     shown = np.unique(table.stored[low:high])
-    block, tried = view.evidence.block(some, shown), []
+    place = np.zeros(len(table.images), int)
+    place[shown] = np.arange(len(shown))
+    block = np.clip(view.evidence.block(some, shown), LEAST, MOST)
+    found = []
     for first, end in edges:
-        rows = some[(some >= first) & (some < end)]
+        own = np.flatnonzero((some >= first) & (some < end))
+        rows = some[own]
         if not len(rows):
             continue
-        offered = list(arranged(table, first, end))
-        at = (rows - first - np.array(LATE)[:, None]) % (end - first)
-        images = table.stored[first + np.stack([one.order[at] for one in offered])]
-        gains = block[np.searchsorted(some, rows), np.searchsorted(shown, images)]
-        gains = np.where(images != table.stored[rows], gains - view.stored[rows], 0).mean(axis=2)
-        tried += [
-            (gains[k, j] * (end - first), first, end, offered[k], LATE[j])
-            for k, j in zip(*np.nonzero(gains > 0.5), strict=True)
-        ]
-    found = []
-    for _, first, end, one, rows_late in sorted(tried, key=lambda x: -x[0])[:_TRIED]:
-        kind, details, cost, order = one.late(rows_late)
-        images = np.full(total, -1)
-        images[first:end] = table.stored[first + order]
-        rows = np.arange(first, end)[:: max(1, (end - first) // _CHECKED)]
-        gain = view.evidence.nats(rows, images[rows]) - view.stored[rows]
-        value = float(gain.mean()) * (end - first) / table.siblings - cost
-        if value > 15:
+        offered = list(arranged(table, orders, first, end))
+        values = np.stack([x for _, _, x in offered])
+        at = (rows - first)[None] - np.array(_LATE)[:, None]
+        images = values[:, at % (end - first)]
+        gains = block[own, place[images]] - view.stored[rows]
+        gains = np.where(images != table.stored[rows], gains, 0).mean(axis=2)
+        for k, late in zip(*np.nonzero(gains > 0.5), strict=True):
+            name, cost, values = offered[k]
+            if _LATE[late]:
+                name, cost = (*name, ("late", _LATE[late])), cost + _LATE_COST
+                values = np.roll(values, _LATE[late])
+            rows = np.arange(first, end)[:: max(1, (end - first) // _CHECKED)]
+            gain = capped(view.evidence, rows, values[rows - first]) - view.stored[rows]
+            value = gain.mean() * (end - first) / table.siblings - cost
+            if value > 15:
+                found.append((value, name, cost, first, end, values))
+    offers: dict[tuple, Map] = {}
+    for _, name, cost, first, end, values in sorted(found, key=lambda x: -x[0]):
+        if name not in offers and len(offers) < 3:
+            images = np.full(total, -1)
+            images[first:end] = values
             cost += 2 * math.log(2 * reach + 1)
-            found.append((value, Map(kind, details, cost, images, (first, end))))
-    best: dict[tuple, Map] = {}
-    for _, m in sorted(found, key=lambda x: -x[0]):
-        best.setdefault(m.name[:2], m)
-    return [*best.values()][:3]
+            offers[name] = Map(("order", *name, first, end), cost, images)
+    return list(offers.values())
 
 
 def _edges(view: View, a: int, b: int) -> tuple[list[tuple[int, int]], int]:
     """Return likely ends of a piece, the given ones first, and their reach in rows."""
     total, has_siblings = len(view), view.table.siblings > 1.5
-    if b - a > 0.97 * total:
-        return [(0, total)], 0
     reach = 5 if b - a <= 1000 else 2
-    steps = range(-reach, reach + 1)
+    near = 1 if b - a > 1000 and has_siblings else reach
+    steps = range(-near, near + 1)
     edges = {(a + i, b + j) for i in steps for j in steps}
     if has_siblings:  # pieces that begin and end with an image
-        begins = np.array([x for x, _ in pieces(view.table.stored)] + [total])
-        left, right = (begins[np.argsort(np.abs(begins - x), kind="stable")[:5]] for x in (a, b))
+        begins = [x for x, _ in pieces(view.table.stored)] + [total]
+        begins = np.array(begins)
+        left, right = (begins[np.argsort(np.abs(begins - x), kind="stable")[:9]] for x in (a, b))
         edges |= {(int(x), int(y)) for x in left for y in right}
     edges = {(x, y) for x, y in edges if x >= 0 and y <= total and y - x >= 8}
     return sorted(edges, key=lambda x: abs(x[0] - a) + abs(x[1] - b)), reach
 
 
-def colliding(view: View, a: int, b: int) -> list[Map]:
+def colliding(view: View, orders: Orders, a: int, b: int) -> list[Map]:
     """Return maps of rows a to b to the last, or the first, image with the same key."""
-    table, candidates = view.table, []
-    for details, values in same_key(table, a, b):
-        images = np.full(len(view), -1)
-        images[a:b] = values
-        rows = a + np.flatnonzero(values != table.stored[a:b])
-        if len(rows):
-            some = rows[:: len(rows) // _CHECKED + 1]
-            gain = view.evidence.nats(some, images[some]) - view.stored[some]
-            gain = gain * view.evidence.apart(some, images[some], table.stored[some])
-            candidates.append((float(gain.mean()) * len(rows) / table.siblings, details, images))
+    table, found = view.table, []
+    candidates = list(same_key(table, orders, a, b))
+    for name, wins, images in candidates:
+        rows = np.flatnonzero(images != table.stored[a:b])
+        if not len(rows):
+            continue
+        some = rows[:: len(rows) // _CHECKED + 1]
+        at, image = a + some, images[some]
+        gain = moved(view, at, image) - view.stored[at]
+        gain = gain * view.evidence.apart(at, image, table.stored[at])
+        found.append((gain.mean() * len(rows) / table.siblings, name, wins, images))
     is_whole = (a, b) == (0, len(view))
     cost = math.log(len(candidates) + 1) + (0 if is_whole else 6)
-    return [
-        Map("same_key", details, cost, images, (a, b))
-        for gain, details, images in sorted(candidates, key=lambda x: -x[0])[:2]
-        if gain > cost + math.log(len(view)) + SURE
-    ]
+    offers = []
+    for gain, name, wins, values in sorted(found, key=lambda x: -x[0])[:2]:
+        if gain > cost + math.log(len(view)) + SURE:
+            images = np.full(len(view), -1)
+            images[a:b] = values
+            part = () if is_whole else (a, b)
+            offers.append(Map(("same key", name, wins, *part), cost, images))
+    return offers
 
 
-def periodic(view: View, maps: list[Map], emitted: Float32[np.ndarray, "S P"]) -> list[Map]:
+def periodic(
+    view: View, maps: list[Map], emitted: Float32[np.ndarray, "S P"], a: int, b: int
+) -> list[Map]:
     """Return the best map under which rows r have another offset for some r mod n only."""
-    total, best = len(view), None
-    longest = min(_PERIOD, total // 4)
-    near = [
-        (emitted[s] - emitted[0], m)
-        for s, m in enumerate(maps)
-        if m.kind in OFFSETS and abs(m.details["offset"]) <= REACH
-    ]
-    for gain, m in sorted(near, key=lambda x: -np.maximum(x[0], 0).sum())[:4]:
-        gain = np.append(gain, np.zeros(longest, np.float32))
-        for n in range(2, longest + 1):
-            sums = gain[: -(-total // n) * n].reshape(-1, n).sum(axis=0)
-            classes = np.flatnonzero(sums > math.log(n) + math.log(longest) + SURE)
-            if 0 < len(classes) <= min(n - 1, _CLASSES):
-                cost = math.log(longest) + len(classes) * math.log(n) + math.log(4 * REACH)
-                value = float(sums[classes].sum()) - cost
-                if value > (SURE if best is None else best[0] + 1e-6):
-                    best = value, m, n, classes.tolist(), cost
-    if best is None:
+    size, best = b - a, None
+    longest = min(_PERIOD, size // 4)
+    if longest < 2:
         return []
-    _, m, n, phase, cost = best
-    images = np.where(np.isin(np.arange(total) % n, phase), m.images, view.table.stored)
-    details = {"n": n, "phase": phase, **m.details}
-    return [Map("every_nth", details, cost, images, (OFFSETS.index(m.kind),))]
+    near = [s for s, m in enumerate(maps) if m.name[0] in OFFSETS and abs(m.name[1]) <= REACH]
+    gains = {s: emitted[s, a:b] - emitted[0, a:b] for s in near}
+    for s in sorted(near, key=lambda s: -np.maximum(gains[s], 0).sum())[:4]:
+        for n in range(2, longest + 1):
+            of_class = _class_sums(gains[s], n)
+            bound = math.log(n) + math.log(longest) + SURE
+            classes = np.flatnonzero(of_class > bound)
+            if not 0 < len(classes) <= min(n - 1, _CLASSES):
+                continue
+            cost = math.log(longest) + len(classes) * math.log(n) + math.log(4 * REACH)
+            value = float(of_class[classes].sum()) - cost
+            if best is None or value > best[0] + 1e-6:
+                best = value, s, n, classes, cost
+    if best is None or best[0] <= SURE:
+        return []
+    _, s, n, classes, cost = best
+    return [every(view.table, maps[s], n, sorted(((classes + a) % n).tolist()), cost)]
+
+
+def _class_sums(gain: np.ndarray, n: int) -> np.ndarray:
+    whole = len(gain) // n * n
+    sums = gain[:whole].reshape(-1, n).sum(axis=0)
+    sums[: len(gain) - whole] += gain[whole:]
+    return sums
+
+
+def finer(
+    view: View, maps: list[Map], labels: Int[np.ndarray, " P"], emitted: Float32[np.ndarray, "S P"]
+) -> list[Map]:
+    """Return offsets that differ from those found by less than an image: windows see the mean."""
+    each, offers = view.table.usual, {}
+    known = {m.name for m in maps}
+    cache: dict[int, np.ndarray] = {}
+    for a, b in pieces(labels):
+        m = maps[labels[a]]
+        if m.name[0] != "rows on" or b - a < 10:
+            continue
+        for d in range(m.name[1] + 1 - each, m.name[1] + each):
+            if d in (0, m.name[1]) or ("rows on", d) in known or d in offers:
+                continue
+            other = rows_on(view.table, d)
+            if d not in cache:
+                cache[d] = emission(view, other.images)
+            sums = np.cumsum(cache[d][a:b] - emitted[labels[a], a:b])
+            if (sums - np.minimum.accumulate(np.append(0, sums[:-1]))).max() > 8:
+                offers[d] = other
+    return list(offers.values())

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Float32, Int
 
-from l2rm_jax.joins import keys
-from l2rm_jax.linear.directions import symmetric_directions
 from l2rm_jax.linear.rows import BLOCK, Rows, unit_rows
 
 IMAGE_COMPONENTS, CAPTION_COMPONENTS = 96, 160
 _SAMPLED = 50_000  # most vectors that principal components are fitted to
 _SCENE = 0.8  # cosine of consecutive images from which they are one scene
 _ALIKE = 0.7  # correlation of the evidence of two rows of one scene
+_SAID = 64  # components by which captions are compared with each other
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,30 +25,29 @@ class Table:
     Attributes:
       images, captions: principal components of the vectors.
       stored: image of each row.
+      ids: the user's names of the images; None without names.
       texts: captions as texts; None without texts.
+      keys: the user's key of each row; None without keys.
       groups: group of each row, as numbers; None without groups.
-      ranks: place of each image in orders of the ids.
-      numbers: the number in the id of each image, all different; None without such numbers.
-      collisions: numbers of keys that several ids share.
-      keyed: image of each row by the user's keys of captions, -1 for none.
-      lengths: characters and words of each caption.
       scene: number of the group of near-duplicate neighbours of each image.
-      said_weight: weight of each row by the rows with an equal caption, 1 without such rows.
-      stored_weight: the same, by the rows of its scene too.
+      said: number of the text of each row; equal captions have equal numbers.
+      says: unit vectors of the captions, to compare them with each other.
+      said_of: unit vectors of the mean caption of each image.
+      said_weight, stored_weight: weight of each row, 1 for independent rows.
       usual: usual number of captions per image.
     """
 
     images: Float32[np.ndarray, "I p"]
     captions: Float32[np.ndarray, "P q"]
     stored: Int[np.ndarray, " P"]
+    ids: list[str] | None
     texts: list[str] | None
+    keys: list[str] | None
     groups: Int[np.ndarray, " P"] | None
-    ranks: dict[str, Int[np.ndarray, " I"]]
-    numbers: list[int] | None
-    collisions: dict[str, Int[np.ndarray, " I"]]
-    keyed: dict[str, Int[np.ndarray, " P"]]
-    lengths: dict[str, Int[np.ndarray, " P"]]
     scene: Int[np.ndarray, " I"]
+    said: Int[np.ndarray, " P"]
+    says: Float32[np.ndarray, "P c"]
+    said_of: Float32[np.ndarray, "I c"]
     said_weight: Float32[np.ndarray, " P"]
     stored_weight: Float32[np.ndarray, " P"]
     usual: int
@@ -69,33 +67,23 @@ def make_table(
     stored: Int[np.ndarray, " P"],
     ids: list[str] | None = None,
     texts: list[str] | None = None,
-    caption_ids: list[str] | None = None,
+    keys: list[str] | None = None,
     groups: Int[np.ndarray, " P"] | None = None,
 ) -> Table:
-    """Describe the rows of a table of `principal` components, and read its ids and texts."""
-    numbers = None if ids is None else keys.numbers_of(ids)
-    lengths = {}
-    if texts is not None:
-        lengths["by length"] = np.array([len(x) for x in texts])
-        lengths["by number of words"] = np.array([len(x.split()) for x in texts])
-    scene, said = _scenes(v), _numbered(t)
-    said_weight, counts = shared_weights(said, said), np.bincount(stored)
+    """Compute scenes and weights of the rows of a table from `principal` components."""
+    scene = _scenes(v)
+    says = unit_rows(t[:, :_SAID])
+    sums = np.zeros((len(v), says.shape[1]), np.float32)
+    np.add.at(sums, stored, says)
+    said = _numbered(t)
+    said_weight = shared_weights(said, said)
+    of_scene = scene[stored]
+    counts = np.bincount(stored)
     return Table(
-        v,
-        t,
-        stored,
-        texts,
-        groups,
-        ranks={} if ids is None else keys.ranks_of(ids),
-        numbers=numbers if numbers and len(set(numbers)) == len(numbers) else None,
-        collisions={} if ids is None else keys.collisions(ids),
-        keyed={} if ids is None or caption_ids is None else keys.matches(caption_ids, ids),
-        lengths=lengths,
-        scene=scene,
-        said_weight=said_weight,
-        stored_weight=np.minimum(shared_weights(scene[stored], scene[stored]), said_weight),
-        usual=int(np.median(counts[counts > 0])),
-    )
+        v, t, stored, ids, texts, keys, groups, scene, said, says, unit_rows(sums), said_weight,
+        np.minimum(shared_weights(of_scene, of_scene), said_weight),
+        int(np.median(counts[counts > 0])),
+    )  # fmt: skip
 
 
 def principal(vectors: Rows, most: int) -> Float32[np.ndarray, "n components"]:
@@ -104,13 +92,14 @@ def principal(vectors: Rows, most: int) -> Float32[np.ndarray, "n components"]:
     some = np.asarray(vectors[np.arange(0, n, max(1, n // _SAMPLED))], np.float32)
     mean = some.mean(axis=0)
     some = some - mean
-    directions = symmetric_directions(some.T @ some, min(most, max(1, len(some) // 3)))
-    variance = (some @ directions).var(axis=0)
-    kept = directions[:, variance > 1e-6 * variance.max(initial=1e-30)].astype(np.float32)
-    components = np.empty((n, kept.shape[1]), np.float32)
+    values, directions = np.linalg.eigh((some.T @ some).astype(np.float64) / len(some))
+    kept = np.argsort(-values)[: min(most, max(1, len(some) // 3))]
+    kept = kept[values[kept] > 1e-6 * values.max(initial=1e-30)]
+    directions = directions[:, kept].astype(np.float32)
+    components = np.empty((n, len(kept)), np.float32)
     for start in range(0, n, BLOCK):
         rows = np.arange(start, min(start + BLOCK, n))
-        components[rows] = (np.asarray(vectors[rows], np.float32) - mean) @ kept
+        components[rows] = (np.asarray(vectors[rows], np.float32) - mean) @ directions
     return components
 
 

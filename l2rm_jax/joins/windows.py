@@ -5,11 +5,21 @@ import math
 import numpy as np
 from jaxtyping import Float32, Int
 
-from l2rm_jax.joins.emission import View
-from l2rm_jax.joins.maps import Map, backwards, rows_on
+from l2rm_jax.joins.emission import View, capped_block
+from l2rm_jax.joins.maps import (
+    SLOPES,
+    TURNS,
+    Map,
+    Orders,
+    in_list,
+    line,
+    rows_on,
+    taken,
+)
 from l2rm_jax.joins.path import WIDTH, runs, two_states
 
 _LONG, _SHORT = (32, 64), (12, 32)  # independent rows of a window, and most windows
+_SLOPED = 24  # rows of a window that is compared along slopes
 _CHANGE = 5.0  # nats for each end of a region
 _MOST = 30  # regions
 
@@ -55,30 +65,89 @@ def offsets(view: View, a: int, b: int) -> list[Map]:
         starts = np.unique(np.linspace(a, b - width, count).astype(int))
         bound, hits = math.log(4 * len(view) * len(starts)) + 3, 0
         for start in starts.tolist():
-            e = view.evidence.block(np.arange(start, start + width))[:, table.stored]
-            e = e / np.float32(table.siblings)
-            best = [(v, rows_on(table, at - start)) for at, v in diagonals(e, bound)]
-            best += [
-                (v, backwards(table, at + start + width - 1)) for at, v in diagonals(e[::-1], bound)
-            ]
+            e = capped_block(view, np.arange(start, start + width))[:, table.stored]
+            best = [(v, at, s) for s in (1, -1) for at, v in diagonals(e, s, bound)]
             hits += bool(best)
-            found += [m for _, m in sorted(best, key=lambda x: -x[0])[:2]]
+            for _, at, slope in sorted(best, reverse=True)[:2]:
+                forwards = slope == 1
+                found.append(
+                    rows_on(table, at - start) if forwards else line(table, -1, at + start)
+                )
         if hits > 0.7 * len(starts) or b - a <= width:
             break
     return found
 
 
-def diagonals(e: Float32[np.ndarray, "n m"], bound: float) -> list[tuple[int, float]]:
-    """Return places p, and sums of e[i, p + i], of the two largest sums above a bound."""
-    width, length = e.shape
-    sums = np.zeros(length + width - 1, np.float32)
-    for i in range(width):
-        sums[width - 1 - i :][:length] += e[i]
+def slopes(view: View, orders: Orders, a: int, b: int) -> list[Map]:
+    """Return lines to every second, third, ... row, and orders of the ids at any offset."""
+    table = view.table
+    width = min(_SLOPED, b - a)
+    count = min(6, max(1, (b - a) // width))
+    starts = np.unique(np.linspace(a, b - width, count).astype(int))
+    copies = np.bincount(table.stored, minlength=len(table.images))
+    lists = {name: np.argsort(rank) for name, rank in orders.ranks.items()}
+    lists = {name: np.repeat(order, copies[order]) for name, order in lists.items()}
+    bound = math.log(2 * len(view) * (len(SLOPES) + 12) * len(starts)) + 3
     found = []
-    for _ in range(2):
+    for start in starts.tolist():
+        block = capped_block(view, np.arange(start, start + width))
+        e = block[:, table.stored]
+        for slope in SLOPES:
+            best = diagonals(e, slope, bound, 1)
+            found += [line(table, slope, at - slope * start) for at, _ in best]
+        for name, order in lists.items():
+            best = diagonals(block[:, order], 1, bound, 1)
+            found += [in_list(table, ("ids", name), order, at - start) for at, _ in best]
+    return found
+
+
+def in_turn(view: View, a: int, b: int) -> list[Map]:
+    """Return the best map of lists that were read in turn: every n-th row advances by one row."""
+    table, best = view.table, None
+    for n in TURNS:
+        width = min(_SLOPED, (b - a) // n)
+        if width < 6:
+            continue
+        middle = (a + b - width * n) // 2
+        places, value = [], -n * math.log(len(view)) - math.log(len(TURNS))
+        for c in range(n):
+            rows = middle + c + n * np.arange(width)
+            [(at, v)] = diagonals(capped_block(view, rows)[:, table.stored], 1, -np.inf, 1)
+            places.append((int(rows[0]), at))
+            value += v
+        if value > 15 and (best is None or value > best[0]):
+            best = value, n, places
+    if best is None:
+        return []
+    _, n, places = best
+    images = np.full(len(view), -1)
+    starts = [0] * n
+    for row, at in places:
+        own = np.arange(row % n, len(view), n)
+        images[own] = taken(table.stored, at + (own - row) // n)
+        starts[row % n] = at - row // n
+    cost = math.log(4 * len(view)) + (n - 1) * math.log(64) + math.log(len(TURNS))
+    return [Map(("in turn", n, tuple(starts)), cost, images)]
+
+
+def diagonals(
+    e: Float32[np.ndarray, "n m"], slope: int, bound: float, most: int = 2
+) -> list[tuple[int, float]]:
+    """Return places p, and sums of e[i, p + slope i], of the largest sums above a bound."""
+    width, length = e.shape
+    flipped = slope < 0
+    if flipped:
+        e, slope = e[:, ::-1], -slope
+    reach = slope * (width - 1)
+    sums = np.zeros(length + reach, np.float32)
+    for i in range(width):
+        start = reach - slope * i
+        sums[start : start + length] += e[i]
+    found = []
+    for _ in range(most):
         k = int(sums.argmax())
         if sums[k] <= bound:
             break
-        found.append((k - width + 1, float(sums[k])))
+        found.append((length - 1 - k + reach if flipped else k - reach, float(sums[k])))
         sums[max(0, k - 3) : k + 4] = -np.inf
     return found

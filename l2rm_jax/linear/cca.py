@@ -12,15 +12,13 @@ References:
     Semantics, IJCV 2014: coordinates weighted by a power of their correlation, compared by cosine.
 """
 
-from functools import cache
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Float32, Float64, Int
-from scipy.linalg import solve_triangular
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import threadpool_limits
 
 from l2rm_jax.linear.rows import BLOCK, Rows
 
@@ -107,14 +105,8 @@ def fit(
       power: exponent of the correlation that each coordinate is multiplied by.
     """
     threads = 1 if len(moments) <= _ONE_THREAD else None
-    with _libraries().limit(limits=threads, user_api="blas"):
+    with threadpool_limits(threads, "blas"):
         return _fit(moments, image_dimensions, ridge, components, power)
-
-
-@cache
-def _libraries() -> ThreadpoolController:
-    """Return the loaded libraries of linear algebra; to list them takes longer than a small fit."""
-    return ThreadpoolController()
 
 
 def _fit(
@@ -124,10 +116,9 @@ def _fit(
     covariance = moments[1:, 1:] / moments[0, 0] - np.outer(mean, mean)
     di, dc = image_dimensions, len(mean) - image_dimensions
     squares = np.diag(moments)[1:] / moments[0, 0]
-    images = _factor(covariance[:di, :di], ridge.images, squares[:di])
-    captions = _factor(covariance[di:, di:], ridge.captions, squares[di:])
-    cross = solve_triangular(images, covariance[:di, di:], lower=True)
-    cross = solve_triangular(captions, cross.T, lower=True).T
+    white_images = _whitening(covariance[:di, :di], ridge.images, squares[:di])
+    white_captions = _whitening(covariance[di:, di:], ridge.captions, squares[di:])
+    cross = white_images @ covariance[:di, di:] @ white_captions.T
     # Singular vectors: for the smaller side from its Gram matrix, for the other side from these.
     flip = di > dc
     cross = cross.T if flip else cross
@@ -138,20 +129,18 @@ def _fit(
     right = cross.T @ left / correlations
     left, right = (right, left) if flip else (left, right)
     scale = correlations**power
-    image_map = solve_triangular(images, left * scale, lower=True, trans=1)
-    caption_map = solve_triangular(captions, right * scale, lower=True, trans=1)
-    arrays = mean[:di], image_map, mean[di:], caption_map
+    arrays = mean[:di], white_images.T @ left * scale, mean[di:], white_captions.T @ right * scale
     return Cca(*(array.astype(np.float32) for array in (*arrays, correlations)))
 
 
-def _factor(covariance: np.ndarray, ridge: float, squares: np.ndarray) -> np.ndarray:
-    """Return the lower Cholesky factor of a covariance with its ridge.
+def _whitening(covariance: np.ndarray, ridge: float, squares: np.ndarray) -> np.ndarray:
+    """Inverse Cholesky factor W of a covariance with its ridge: W (C + ridge) Wᵀ is the identity.
 
     The ridge is relative to the mean variance, and at least the rounding error of the squares, all
     of which may lie along one direction; so the factor also exists for vectors far from 0.
     """
     added = max(ridge * np.trace(covariance) / len(covariance), _SMALLEST * squares.sum()) or 1.0
-    return np.linalg.cholesky(covariance + added * np.eye(len(covariance)))
+    return np.linalg.inv(np.linalg.cholesky(covariance + added * np.eye(len(covariance))))
 
 
 @jax.jit

@@ -6,6 +6,7 @@ import pytest
 from l2rm_jax.errors import DataError
 from l2rm_jax.joins import find_misaligned
 from l2rm_jax.joins.find import TOO_FEW
+from l2rm_jax.joins.findings import name_both
 from tests.joins.further_kinds import FIRST
 from tests.joins.kinds import KINDS
 from tests.joins.kinds_of_order import UNREPAIRED
@@ -148,3 +149,9 @@ def test_every_kind_on_photographs(name, flickr8k):
     found = find_misaligned(**case.arguments())
     assert found.findings[0].kind in kind.names, str(found)
     assert put_back(case, found.image_of) > 0.9
+
+
+def test_offsets_that_two_searches_find_in_the_same_rows_are_one_drift():
+    named = name_both([(100, 400, 1), (400, 600, 3)], [(250, 401, 1)], 1000)
+    assert named.kind == "drifting" and len(named.rows) == 498
+    assert named.details["pieces"] == [(100, 250, 1), (250, 399, 2), (401, 600, 3)]
