@@ -106,7 +106,7 @@ COTANGENTS = np.random.default_rng(1).normal(size=(4, 7))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("head", ["sgr", "cam, i2t", "imram", "omit"])
 def test_scores_and_gradients_do_not_depend_on_the_chunk(head):
     """Chunks of three, the last one filled up, or one chunk; captions in any order."""
     for lengths in (LENGTHS, sorted(LENGTHS)):
@@ -207,8 +207,9 @@ PAIRWISE = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-@pytest.mark.parametrize("head", PAIRWISE)
+@pytest.mark.parametrize(
+    ("head", "share"), [*((head, 0.3) for head in PAIRWISE), ("sgr", 0.0), ("sgr", 1.0)]
+)
 def test_a_sparse_gradient_is_the_dense_one(head, share):
     """None, some (two images of a caption, two captions of an image) and all are not zero."""
     cotangents = np.where(

@@ -130,14 +130,12 @@ def test_l2rm_plan_is_a_constant():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["converged", "fixed"])
-def test_gradients_of_a_batch_are_those_of_its_problems(mode):
+def test_gradients_of_a_batch_are_those_of_its_problems():
     costs = jnp.stack([jnp.asarray(draw(*SIZE, seed=seed)[0], jnp.float32) for seed in (21, 22)])
     masses = jnp.array([0.2, 0.7])
 
     def score(cost, mass):
-        stop = STOP[mode] if mode == "fixed" else {}
-        result = partial_sinkhorn(cost, mass, epsilon=0.2, mode=mode, **stop)
+        result = partial_sinkhorn(cost, mass, epsilon=0.2)
         return jnp.sum(result.plan * READ) + result.value
 
     one = jax.grad(score, argnums=(0, 1))
@@ -148,14 +146,13 @@ def test_gradients_of_a_batch_are_those_of_its_problems(mode):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mass", [0.1, 0.5])
-def test_a_constant_in_all_costs_changes_no_gradient(mass):
+def test_a_constant_in_all_costs_changes_no_gradient():
     """A constant does not affect the plan, and must not cost its derivative any digits."""
     cost = np.random.default_rng(0).integers(0, 1024, size=(24, 20)).astype(np.float32) / 1024
 
     def gradients(cost):
         def solve(cost, epsilon):
-            return partial_sinkhorn(cost, mass, epsilon=epsilon)
+            return partial_sinkhorn(cost, 0.1, epsilon=epsilon)
 
         cost_gradient = jax.grad(lambda *numbers: solve(*numbers).cost)(cost, 0.05)
         value_gradients = jax.grad(lambda *numbers: solve(*numbers).value, (0, 1))(cost, 0.05)

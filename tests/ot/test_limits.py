@@ -46,8 +46,7 @@ def test_a_heavy_row_that_may_not_move_changes_nothing():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wide", [False, True])
-@pytest.mark.parametrize("mode", ["converged", "fixed"])
+@pytest.mark.parametrize(("mode", "wide"), [("converged", False), ("fixed", True)])
 def test_the_gradient_in_the_mass_is_one_sided_at_both_ends(mode, wide):
     cost = np.random.default_rng(3).uniform(size=(5, 4))
     stop = {"threshold": 1e-13} if wide else {}
