@@ -161,15 +161,11 @@ def test_hashes_of_a_run_that_never_began_are_replaced(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("detector", ["linear", "infonce-vse"])
-def test_a_run_continues_and_is_used_where_its_data_are_now(
-    tmp_path, monkeypatch, capsys, detector
-):
+def test_a_run_continues_and_is_used_where_its_data_are_now(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_vectors(tmp_path / "job1", train=60)
     config = tiny_config("infonce", "vse", warmup_epochs=0, epochs=1, draw="judgement")
     config.data.name, config.data.path = "vectors", "job1"
-    config.judgement.detector, config.judgement.folds = detector, 3
     train(config, tmp_path / "run", Replicas(jax.devices()[:1]))
     shutil.move("job1", "job2")
     with pytest.raises(SystemExit, match="its data are in job1") as error:
