@@ -55,9 +55,8 @@ def test_no_cycles_are_found_in_a_program_of_another_device():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [1, 4])
-def test_each_device_holds_the_state_and_its_share_of_the_batch(count):
-    config = tiny_config("l2rm", "vse")
+def test_each_device_holds_the_state_and_its_share_of_the_batch():
+    config, count = tiny_config("triplet", "vse"), 4
     config.train.batch_size = 64
     devices = jax.devices()[:count]
     found = dry_run.compile_step(config, HERE, devices, SHAPES)
