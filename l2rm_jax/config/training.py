@@ -69,8 +69,8 @@ TRAINING = {
     "train.networks": Field(
         0,
         "Number of networks, whose similarities are averaged. 0 is the method's own number: two "
-        "for ncr, bicro, sps and cream, one otherwise. With 1, the network of these four is its "
-        "own peer. With more, the networks of the other methods train independently.",
+        "for ncr, bicro, sps, cream and in2r, one otherwise. With 1, the network of these five is "
+        "its own peer. With more, the networks of the other methods train independently.",
         at_least(0),
     ),
     "train.length_groups": Field(
