@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from experiments.benchmark.suite import Row
 
 KEPT = {"data.filter": "judgement", "data.filter_value": 0.5}
-SPLITTING = ("l2rm", "rcsl_nc", "decl", "ncr", "bicro", "sps", "cream", "in2r")
+SPLITTING = ("l2rm", "rcsl_nc", "decl", "ncr", "bicro", "sps", "cream")
 PUBLISHED = ("rcl", "crcl", *SPLITTING)  # each with its own way to find mismatched pairs
 CLOSED_FORM = ("cca", "cca weighted", "cca rematched")
 RECIPE = {"method": "infonce", "model.head": "linear"}
