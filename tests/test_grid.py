@@ -26,13 +26,14 @@ from tests.grid import (
 )
 
 # Each method and each head at least once; `test_devices.py` has L2RM with SGR and SAF. The methods
-# of two networks, whose steps compile longest, come last: all heads are taken, and they have `vse`.
-# `ncr` has the updates of `bicro`, with other labels.
+# whose steps compile longest come last, as do the heads that compile fastest. `ncr` has the updates
+# of `bicro`, with other labels.
 METHODS_LEFT, HEADS_LEFT = (
     [name for name in names if name not in done]
     for names, done in ((STEPPING, ["l2rm", "ncr"]), (HEADS, ["sgr", "saf"]))
 )
-METHODS_LEFT.sort(key=("bicro", "sps", "cream", "in2r").__contains__)
+METHODS_LEFT.sort(key=("crcl", "bicro", "sps", "cream", "in2r").__contains__)
+HEADS_LEFT.sort(key=("linear", "vse").__contains__)
 SOME = [
     pytest.param(*cell, marks=pytest.mark.slow)
     for cell in itertools.zip_longest(METHODS_LEFT, HEADS_LEFT, fillvalue="vse")

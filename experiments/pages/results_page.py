@@ -11,7 +11,8 @@ In a page, the lines between these two marks are replaced by the CSV as a Markdo
 
 The path is relative to `experiments/`, whatever directory the page is in. The first row of a CSV
 holds the column names. With `results/NAME.csv, TITLE`, the CSV holds runs of the benchmark, a row
-each, and the table is its report's table of that title.
+each, and the table is its report's table of that title. `; without NAME/NAME` at the end leaves
+these columns out.
 """
 
 import csv
@@ -34,14 +35,13 @@ PAGES = (
     "experiments/bench/README.md",
     "l2rm_jax/audit/README.md",
     "l2rm_jax/audit/SCALE.md",
-    "l2rm_jax/judging/README.md",
     "l2rm_jax/devices/README.md",
     "l2rm_jax/models/pretrained/README.md",
     "l2rm_jax/ot/MEASURED.md",
-    "l2rm_jax/ot/README.md",
 )
 BLOCK = re.compile(
-    r"^<!-- table: (\S+?)(?:, ([^\n]+?))? -->\n(?:(?!<!-- table:).)*?^<!-- end table -->$",
+    r"^<!-- table: (\S+?)(?:, ([^\n]+?))?(?:; without ([^\n]+?))? -->\n"
+    r"(?:(?!<!-- table:).)*?^<!-- end table -->$",
     re.DOTALL | re.MULTILINE,
 )
 
@@ -82,7 +82,8 @@ def updated(text: str, page: Path) -> str:
         )
     return BLOCK.sub(
         lambda block: (
-            f"{block[0].splitlines()[0]}\n\n{_table(EXPERIMENTS / block[1], block[2])}\n\n"
+            f"{block[0].splitlines()[0]}\n\n"
+            f"{_without(_table(EXPERIMENTS / block[1], block[2]), block[3])}\n\n"
             "<!-- end table -->"
         ),
         text,
@@ -95,6 +96,15 @@ def _table(path: Path, title: str | None) -> str:
     from experiments.benchmark import page  # it imports JAX, which no other table needs
 
     return page.markdown_table(page.find_table(path, title))
+
+
+def _without(table: str, names: str | None) -> str:
+    rows = [line[2:-2].split(" | ") for line in table.splitlines()]
+    left_out = set(names.split("/")) if names else set()
+    if unknown := left_out - set(rows[0]):
+        raise DataError(f"without: found {', '.join(sorted(unknown))}, expected of {rows[0]}")
+    places = [place for place, name in enumerate(rows[0]) if name not in left_out]
+    return "\n".join(f"| {' | '.join(row[place] for place in places)} |" for row in rows)
 
 
 def markdown(path: Path) -> str:

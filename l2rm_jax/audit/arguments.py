@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from l2rm_jax.data.files import replace_file
-from l2rm_jax.data.frames import columns_of
+from l2rm_jax.data.frame_columns import columns_of
 from l2rm_jax.data.layouts import open_pairs
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.errors import ConfigError, DataError

@@ -47,7 +47,7 @@ from l2rm_jax.judging import (
     make_detector,
     read_judgement,
 )
-from l2rm_jax.judging.detectors import linear
+from l2rm_jax.judging.detectors import LINEAR, linear
 from l2rm_jax.methods import make_method
 from l2rm_jax.models import make_model
 from l2rm_jax.run.config_file import with_changes
@@ -215,23 +215,35 @@ def _judge(
     kept: KeptJudge | None,
 ) -> Judgement:
     """Judge the pairs, by a kept judge, by a detector in closed form or by runs in `work`."""
-    settings = {"folds": config.judgement.folds, "top": config.audit.top, "seed": config.seed}
-    # Processes with shares must make the same calls, so only the results of calls are stored.
-    keep = work.directory if place.share == SINGLE else None
-    judge = partial(judge_pairs, pairs, name=config.judgement.detector, keep=keep, **settings)
     if kept is not None or not is_trained(config):
-        detector = linear if kept else make_detector(config)
-        with place.open(work.parts) as executor:
-            return judge(detector, judge=kept, executor=executor)
+        return _judge_in_closed_form(config, work, place, kept, pairs, folder="")
     own, runs = with_changes(config, _ALL_PAIRS), work.directory / "runs"
     where = {"workdir": runs, "replicas": Replicas(), "train": train_model}
     data = replace(load_run_data(own, runs), train=train)  # with vectors of its encoders
+    name, keep = config.judgement.detector, work.directory
     try:
         with open_detector(own, data, 0, **where) as detector:
-            return judge(detector)
+            return judge_pairs(pairs, detector, name=name, keep=keep, **_settings(config))
     except StoppedError as error:
         message = f"stopped at {error.place}. Continue: the same command again"
         raise StoppedError(message, error.signal, error.place) from None
+
+
+def _judge_in_closed_form(
+    config: ConfigDict, work: Work, place: Place, kept: KeptJudge | None, pairs: Pairs, folder: str
+) -> Judgement:
+    """Judge pairs by a kept judge or in closed form, where linear models stand in for runs."""
+    name = LINEAR if kept or is_trained(config) else config.judgement.detector
+    detector = linear if name == LINEAR else make_detector(config)
+    # Processes with shares must make the same calls, so only the results of calls are stored.
+    keep = work.directory / folder if place.share == SINGLE else None
+    with place.open(work.parts) as executor:
+        where = {"keep": keep, "executor": executor}
+        return judge_pairs(pairs, detector, name=name, judge=kept, **where, **_settings(config))
+
+
+def _settings(config: ConfigDict) -> dict[str, int]:
+    return {"folds": config.judgement.folds, "top": config.audit.top, "seed": config.seed}
 
 
 def _repair(
@@ -253,15 +265,7 @@ def _repair(
     drawn = None if train is None else train.drawn  # by a run, from all pairs
     rows = np.arange(len(pairs)) if drawn is None else drawn.rows
     found = search_pairs(pairs, config.seed, find_lines(path, rows))
-    settings = {"folds": config.judgement.folds, "top": config.audit.top, "seed": config.seed}
-    settings["judge"] = kept
-    detector = linear if kept or is_trained(config) else make_detector(config)
-
-    def judge(judged: Pairs, name: str) -> Judgement:
-        keep = work.directory / name if place.share == SINGLE else None
-        with place.open(work.parts) as executor:
-            return judge_pairs(judged, detector, keep=keep, executor=executor, **settings)
-
+    judge = partial(_judge_in_closed_form, config, work, place, kept)
     return found, judge_repaired(pairs, found, judge)
 
 

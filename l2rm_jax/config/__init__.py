@@ -29,9 +29,8 @@ NEEDED_HEADS = {"cca": "linear"}  # methods that require a certain head
 SECTIONS = dict.fromkeys(
     ("", *(name.rpartition(".")[0] for name in FIELDS if "." in name), "own"), ""
 ) | {
-    "judgement": "Judging the pairs by models that were not trained on them "
-    "(`l2rm_jax/judging`), for split.by=judgement, data.filter=judgement, train.draw, and "
-    "`l2rm audit`.",
+    "judgement": "judging pairs by models that were not trained on them, for training and "
+    "`l2rm audit`",
     "co_teaching": "for the methods ncr and bicro",
     "audit": "for `l2rm audit`; not used in training",
     "own": "fields registered by plug-ins",

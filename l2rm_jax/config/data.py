@@ -11,13 +11,12 @@ DATA = {
     ),
     "plugins": Field(
         (),
-        "Modules that register your own methods, heads or detectors. They are imported first.",
+        "modules that register your own methods, heads or detectors",
     ),
     "precision": Field(
         "float32",
-        "Precision of the models' matrix products on a GPU or TPU: float32 (full precision) or "
-        "bfloat16 (fastest). Parameters, normalisation, softmax, losses and transport always use "
-        "float32.",
+        "matrix products of the models on a GPU or TPU: float32 (full precision) or bfloat16 "
+        "(fastest); all else uses float32",
     ),
     "data.name": Field(
         "",
@@ -30,7 +29,7 @@ DATA = {
     ),
     "data.vocabulary": Field(
         "",
-        'JSON file; "" builds a vocabulary from train and dev and keeps it in the workdir',
+        'JSON file; "" builds a vocabulary from train and dev',
         is_path=True,
     ),
     "data.word_vectors": Field(
@@ -41,27 +40,27 @@ DATA = {
     "data.min_count": Field(4, "minimum count of a word; rarer words become <unk>"),
     "data.split_sentences": Field(
         False,
-        "split captions into sentences before words, as the authors do (NLTK punkt)",
+        "split captions into sentences by NLTK punkt, as the authors do",
     ),
     "data.max_words": Field(
         64,
-        "maximum tokens per training caption, including <start> and <end>",
+        "maximum tokens per training caption",
         at_least(1),
     ),
     "data.pixel_crop": Field(
         0.0,
-        "Training on pixels: smallest side of random crops, relative to the picture. 0 disables "
-        "cropping.",
+        "training on pixels: smallest side of random crops, relative to the picture; 0 "
+        "disables cropping",
         between(0, 1),
     ),
     "data.train_images": Field(0, "train on the first n images (0 = all)"),
-    "data.dev_images": Field(0, "validate on the first n images (0 = all; the authors' code: 200)"),
+    "data.dev_images": Field(0, "validate on the first n images (0 = all)"),
     "data.test_split": Field("test", '"testall" for COCO\'s 5000 images'),
     "data.filter": Field(
         "none",
-        "Training pairs to drop: none; truth (known mismatched pairs); score (pairs with a score "
-        "below filter_value); share (keep the best filter_value of the pairs, drop the rest); "
-        "judgement (pairs whose probability of being matched is filter_value or less).",
+        "Training pairs to keep: none (all), truth (the matched), score (filter_value or "
+        "more), share (the best filter_value of the pairs), judgement (matched with a "
+        "probability above filter_value).",
     ),
     "data.scores": Field(
         "",
@@ -71,40 +70,37 @@ DATA = {
     ),
     "data.filter_value": Field(
         0.0,
-        "threshold of data.filter=score and judgement; share of pairs to keep for share",
+        "limit of data.filter",
     ),
     "data.scenes_seed": Field(0, "seed of the built-in data set"),
     "data.scenes_train": Field(
         1000,
-        "training pictures of the built-in data set",
+        "its training pictures",
         between(1, 100_000),
     ),
     "data.scenes_dev": Field(
         200,
-        "validation pictures of the built-in data set",
+        "its validation pictures",
         between(1, 100_000),
     ),
-    "data.scenes_test": Field(500, "test pictures of the built-in data set", between(1, 100_000)),
+    "data.scenes_test": Field(500, "its test pictures", between(1, 100_000)),
     "mismatch.protocol": Field(
         "image",
-        "Unit of the permutation: image (RCL, DECL, L2RM) moves all captions of an image "
-        "together, caption (NCR, BiCro) moves each caption independently. Their results cannot be "
-        "compared. semi_paired: see mismatch.paired_images.",
+        "unit of the permutation: image (with all its captions; RCL, DECL, L2RM), caption "
+        "(NCR, BiCro), or semi_paired",
     ),
     "mismatch.rate": Field(0.0, "share of images (or captions) to permute deliberately"),
     "mismatch.paired_images": Field(
         0,
-        "With mismatch.protocol=semi_paired, instead of a rate: number of images that keep their "
-        "captions. The others are permuted and known to be unpaired. triplet, infonce and rcsl "
-        "then trust only the paired images.",
+        "semi_paired: number of images that keep their captions. The others are permuted and "
+        "known to be unpaired; triplet, infonce and rcsl trust only the paired images.",
         at_least(0),
     ),
-    "mismatch.seed": Field(0, "seed of the permutation of captions; independent of `seed`"),
+    "mismatch.seed": Field(0, "seed of the permutation; independent of `seed`"),
     "mismatch.paired_file": Field(
         "",
-        "With mismatch.protocol=semi_paired, instead of mismatch.paired_images: .npy with the "
-        "rows of the pairs known to be matched, such as `known.npy` of an audit. Nothing is "
-        "permuted.",
+        "semi_paired: .npy with the rows of the pairs known to be matched, such as "
+        "`known.npy` of an audit; nothing is permuted",
         is_path=True,
     ),
     "mismatch.file": Field(

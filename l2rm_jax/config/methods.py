@@ -11,8 +11,8 @@ METHODS = {
     ),
     "loss.learn_scale": Field(
         False,
-        "infonce: learn the temperature, down to 0.01. It starts at loss.tau, or with "
-        "model.embed_dim=0 at the temperature of the pretrained CLIP or SigLIP.",
+        "infonce: learn the temperature, from loss.tau, or with model.embed_dim=0 from that "
+        "in a pretrained CLIP or SigLIP",
     ),
     "l2rm.warmup_loss": Field(
         "rce", "loss of the warm-up: rce (with InfoNCE), infonce, triplet (L2RM Tab. 4)"
@@ -24,8 +24,8 @@ METHODS = {
     "l2rm.mask": Field("diagonal", "pairs that are never rematched: diagonal, same_image, none"),
     "l2rm.rho": Field(
         0.1,
-        "Share of the mass to transport. 1.0 is full transport (L2RM Tab. 3). With 0, the share "
-        "grows with the batch size: 0.10 at 128, 0.34 at 512 (see `share_of_batch`).",
+        "share of the mass to transport; 1.0 is full transport (L2RM Tab. 3), 0 grows with "
+        "the batch size (`share_of_batch`)",
         between(0, 1),
     ),
     "l2rm.epsilon": Field(0.01, "entropic regularisation (lambda in the paper)", ABOVE_0),
@@ -41,18 +41,17 @@ METHODS = {
     "l2rm.queue_length": Field(0, "mismatched images per transport problem (0 = the batch)"),
     "split.by": Field(
         "loss",
-        "Criterion that splits the pairs into matched and mismatched: loss (of the model being "
-        "trained; decl: its evidence) or judgement (of models that were not trained on the pair).",
+        "split pairs into matched and mismatched by the loss (decl: evidence) of the model in "
+        "training, or by the judgement of models that were not trained on the pair",
     ),
     "judgement.detector": Field(
         "linear",
-        "Detector that judges the pairs: linear, cosine (vectors of one space), scores (from a "
-        "file), the detector of a plug-in, or METHOD-HEAD (infonce-vse): for each fold, a run on "
-        "the pairs of the other folds that a linear model calls matched.",
+        "linear, cosine (vectors of one space), scores (from a file), a plug-in's detector, "
+        "or METHOD-HEAD (infonce-vse): for each fold, a run on the other folds",
     ),
     "judgement.folds": Field(
         5,
-        "number of folds of the images; each is judged by models trained on the others",
+        "number of folds; each is judged by models of the others",
         between(3, 100),
     ),
     "judgement.path": Field(
@@ -67,56 +66,53 @@ METHODS = {
     ),
     "judgement.every": Field(
         0,
-        "METHOD-HEAD: 0 judges once before the first epoch, with runs of the same length as this "
-        "one. n judges again every n epochs after the warm-up, with runs that stay n epochs "
-        "ahead.",
+        "METHOD-HEAD: 0 judges once, before the first epoch; n again every n epochs after the "
+        "warm-up, with runs that stay n epochs ahead",
         at_least(0),
     ),
     "rcl.loss": Field("log", "complementary loss: log, exp, gce, tan, mae (RCL Tab. 6)"),
     "rcl.q": Field(0.2, "exponent of gce, in (0, 1]"),
     "rcl.negatives": Field(
         0,
-        "number of random negatives per query (0 = the whole batch; 1 = NL of RCL Tab. 7)",
+        "number of random negatives per query (0 = the whole batch)",
     ),
     "rcsl.tau": Field(0.03, "temperature of the robust mining loss", ABOVE_0),
     "rcsl.search": Field(
         "nearest",
-        "Search for pseudo-pairs: nearest (the paper), or transport (ours), which takes the "
-        "largest entries of a transport plan between all unpaired images and captions, so that "
-        "none is chosen too often.",
+        "search for pseudo-pairs: nearest (the paper), or transport (ours), which chooses "
+        "none too often",
     ),
     "rcsl.mining": Field("both", "mined pairs to train: both, images, texts, none (RCSL Tab. 6)"),
     "rcsl.paired_loss": Field(True, "train the triplet loss of the known pairs"),
     "rcsl.regulariser": Field(True, "train the alignment and uniformity of the vectors"),
     "rcsl.learning_share": Field(
         1.0,
-        "Share of the unpaired images and captions to use in a learning epoch (rcsl's warm-up), "
-        "redrawn every epoch. The authors use 0.2 on COCO.",
+        "share of the unpaired images and captions in an epoch of the warm-up, redrawn every "
+        "epoch; the authors use 0.2 on COCO",
         between(0, 1),
     ),
     # Smaller values overflow the evidence.
     "decl.tau": Field(0.1, "temperature of the evidence", at_least(0.02)),
     "decl.triplet_weight": Field(
         0.8,
-        "weight of the triplet loss relative to the evidential loss",
+        "weight of the triplet loss",
         at_least(0),
     ),
     "crcl.schedules": Field(
         (5, 5, 5),
-        "Epochs after the warm-up of each schedule except the last, which has train.epochs. Each "
-        "schedule has its own warm-up and starts with a new network.",
+        "epochs after the warm-up of each schedule but the last, which has train.epochs; each "
+        "has its own warm-up and starts with a new network",
     ),
     "co_teaching.margins": Field(
         "paper",
-        "Source of the margins of hinges and the labels of pairs: paper, or code (the newest "
-        "public revisions, which differ from their papers).",
+        "margins of hinges and labels of pairs: paper, or code (the newest public revisions)",
     ),
     "co_teaching.soft_margin": Field(
         "exponential", "growth of the margin with the label: exponential, linear, sin"
     ),
     "co_teaching.mismatched_epoch": Field(
         17,
-        "First epoch after the warm-up that also trains the mismatched pairs.",
+        "first epoch after the warm-up that also trains the mismatched pairs",
         at_least(0),
     ),
     "sps.clean_epoch": Field(
@@ -126,7 +122,7 @@ METHODS = {
     ),
     "sps.noisy_epoch": Field(
         13,
-        "first epoch after the warm-up that trains noisy images with new captions",
+        "the same for noisy images with new captions",
         at_least(0),
     ),
     "cream.hard_epoch": Field(
@@ -136,7 +132,7 @@ METHODS = {
     ),
     "cream.noisy_epoch": Field(
         13,
-        "first epoch after the warm-up that trains noisy pairs",
+        "the same for noisy pairs",
         at_least(0),
     ),
     "in2r.neighbours": Field(
@@ -157,13 +153,13 @@ METHODS = {
     ),
     "audit.gallery": Field(
         1000,
-        "number of most suspicious pairs whose pictures are embedded in the page",
+        "number of most suspicious pairs whose pictures the page contains",
         at_least(0),
     ),
     "audit.max_share": Field(
         1.0,
-        "Exit with status 3 if the mismatch rate (the lower end of its interval) is above this "
-        "value, and with 4 if the audit gives no rate. 1.0 disables both.",
+        "exit with status 3 if the lower end of the mismatch rate is above this value, and "
+        "with 4 if the audit gives no rate; 1.0 disables both",
         between(0, 1),
     ),
     "audit.review": Field(
@@ -173,7 +169,7 @@ METHODS = {
     ),
     "audit.by": Field(
         "",
-        "column of the imported table; the report has the mismatch rate of each of its values",
+        "column of the imported table, for a mismatch rate of each of its values",
     ),
     "audit.decide": Field(
         100,
@@ -182,8 +178,8 @@ METHODS = {
     ),
     "audit.certify": Field(
         0.0,
-        "With a review, certify a set of kept pairs of which at most this share is wrong, with 90% "
-        "confidence; exit with status 4 if no set passes. 0.0: no certificate.",
+        "with a review: certify kept pairs of which at most this share is wrong, with 90% "
+        "confidence; exit with status 4 if no set passes; 0.0: no certificate",
         between(0, 0.5),
     ),
 }

@@ -20,13 +20,13 @@ MODEL = {
     ),
     "model.start": Field(
         "",
-        "Work directory of a run whose best model this one starts from; it must have the same "
-        "settings of the model and the same vocabulary.",
+        "work directory of a run whose best model this one starts from, with the same "
+        "settings of the model and vocabulary",
         is_path=True,
     ),
     "model.embed_dim": Field(
         1024,
-        "Size of region, word and global vectors; 0 keeps the states of pretrained encoders.",
+        "size of region, word and global vectors; 0 keeps the states of pretrained encoders",
         between(0, 65536),
     ),
     "model.word_dim": Field(300, "size of word embeddings, before the GRU", between(1, 65536)),
@@ -40,8 +40,7 @@ MODEL = {
     ),
     "model.matching": Field(
         "partial",
-        "handling of unmatched regions and words; omit: partial, full, prompt, naive; cam: "
-        "partial, naive",
+        "unmatched regions and words; omit: partial, full, prompt, naive; cam: partial, naive",
     ),
     "model.margins": Field(
         "uniform", "omit: weights of regions and words: uniform, intra, inter, norm (OMIT Eq. 7)"
@@ -53,7 +52,7 @@ MODEL = {
     ),
     "model.global_vector": Field(
         "mean",
-        "omit: dustbin of a caption: mean (of its words) or first (its first token, [CLS] in BERT)",
+        "omit: dustbin of a caption: mean (of its words) or first (token, [CLS])",
     ),
     "model.pooling": Field(
         "mean", "pooling; vse: mean, gpo (VSE-infinity); chan, over words: mean, lse"
@@ -70,16 +69,15 @@ MODEL = {
     ),
     "model.text_encoder": Field(
         "gru",
-        "Encoder of captions: gru (words, or given vectors), or the transformer in "
-        "model.pretrained: bert, clip, siglip.",
+        "gru (words, or given vectors), or the transformer in model.pretrained: bert, clip, siglip",
     ),
     "model.image_encoder": Field(
         "regions",
-        "Encoder of images: regions (given features), or a transformer on pixels: clip, siglip.",
+        "regions (given features), or a transformer on pixels: clip, siglip",
     ),
     "model.pretrained": Field(
         "",
-        "Directory with config.json, tokenizer.json, model.safetensors, or a name on the Hub.",
+        "directory with config.json, tokenizer.json, model.safetensors, or a name on the Hub",
         is_path=True,
     ),
     "model.pretrained_images": Field(
@@ -89,20 +87,20 @@ MODEL = {
     ),
     "model.text_states": Field(
         "all",
-        "states to use from a pretrained text encoder: all (each token is a word) or vector",
+        "states of a pretrained text encoder: all (each token is a word) or vector",
     ),
     "model.image_states": Field(
         "all",
-        "states to use from a pretrained image encoder: all (each patch is a region) or vector",
+        "states of a pretrained image encoder: all (each patch is a region) or vector",
     ),
     "model.base_dropout": Field(
         -1.0,
-        "dropout of a pretrained encoder; -1 takes the value of its config.json",
+        "dropout of a pretrained encoder; -1: as in its config.json",
         BELOW_1_OR_NONE,
     ),
     "model.adapter_rank": Field(
         0,
-        "rank of the adapters that are trained instead of a pretrained encoder; 0: none",
+        "rank of the adapters trained instead of a pretrained encoder; 0: none",
         between(0, 1024),
     ),
     "model.remat": Field(
@@ -111,38 +109,36 @@ MODEL = {
     ),
     "cam.direction": Field(
         "t2i",
-        "Head cam: t2i (words attend to regions) or i2t (regions attend to words). "
-        "With model.matching=naive, these are SCAN's two directions.",
+        "t2i (words attend to regions) or i2t (regions attend to words); with "
+        "model.matching=naive, SCAN's two directions",
     ),
     "imram.rounds": Field(
         3,
-        "head imram: number of rounds of attention",
+        "number of rounds of attention",
         between(2, 64, "as one round is the head cam"),
     ),
     "imram.smoothing": Field(
         9.0,
-        "head imram: inverse temperature of the attention over regions",
+        "inverse temperature of the attention over regions",
         SMOOTHING,
     ),
     "naaf.threshold": Field(
         "paper",
-        "Head naaf, update of the threshold: paper (once per batch) or code (after each caption "
-        "of a batch).",
+        "update of the threshold: paper (once per batch) or code (after each caption)",
     ),
     "de.image_gru": Field(
         1024,
-        "head de: size of the GRU of frames, per direction",
+        "size of the GRU of frames, per direction",
         between(1, 65536),
     ),
     "de.text_gru": Field(
         512,
-        "head de: size of the GRU of words, per direction",
+        "size of the GRU of words, per direction",
         between(1, 65536),
     ),
-    "de.filters": Field(512, "head de: number of filters per convolution", between(1, 65536)),
+    "de.filters": Field(512, "number of filters per convolution", between(1, 65536)),
     "de.packed": Field(
         True,
-        "Head de: True ignores padding. False follows the authors' code, in which the vector of a "
-        "video depends on its padding.",
+        "ignore padding; with False, the vector of a video depends on it, as in the authors' code",
     ),
 }

@@ -6,18 +6,18 @@ TRAINING = {
     "optim.learning_rate": Field(2e-4, "learning rate of the model, by Adam", ABOVE_0),
     "optim.schedule": Field(
         "step",
-        "After the warm-up: step divides the rate by 10 every decay_epochs epochs; cosine "
-        "multiplies it by (1 + cos(pi e / n)) / 2 in epoch e of the n = train.epochs epochs.",
+        "after the warm-up: step divides the rate by 10 every decay_epochs epochs, cosine "
+        "lowers it to 0 over train.epochs",
         one_of("step", "cosine"),
     ),
     "optim.decay_epochs": Field(
         15,
-        "number of epochs, after the warm-up, between divisions of the rate by 10",
+        "epochs between divisions of the rate by 10",
         at_least(1),
     ),
     "optim.warmup_steps": Field(
         0,
-        "number of updates over which the rate rises linearly to its full value",
+        "updates over which the rate rises linearly to its full value",
         at_least(0),
     ),
     "optim.beta2": Field(0.999, "Adam's decay of the mean of squared gradients", INSIDE_0_1),
@@ -26,14 +26,13 @@ TRAINING = {
     "optim.weight_decay": Field(0.0, "weight decay of AdamW", at_least(0)),
     "optim.text_rate": Field(
         0.1,
-        "Learning rate of a pretrained text encoder, relative to optim.learning_rate; 0 freezes "
-        "it for the run.",
+        "learning rate of a pretrained text encoder, relative to optim.learning_rate; 0 freezes it",
         at_least(0),
     ),
     "optim.image_rate": Field(0.01, "the same for a pretrained image encoder", at_least(0)),
     "optim.base_epochs": Field(
         0,
-        "number of first epochs in which pretrained encoders are frozen",
+        "first epochs in which pretrained encoders are frozen",
         at_least(0),
     ),
     "train.batch_size": Field(
@@ -49,56 +48,53 @@ TRAINING = {
     "train.epochs": Field(35, "epochs after the warm-up", at_least(0)),
     "train.draw": Field(
         "even",
-        "Pairs of an epoch, for methods without a split: even (all pairs), judgement (each pair "
-        "with its probability of being matched, from the judgement; cca uses it as a weight) or "
-        "rematched (in addition, images and captions of suspicious pairs, rematched by transport).",
+        "pairs of an epoch, for methods without a split: even (all), judgement (each with its "
+        "probability of being matched; cca: its weight), or rematched (also suspicious "
+        "images and captions, rematched by transport)",
     ),
     "train.weight": Field(
         "none",
-        "Weight of each pair in the loss of infonce, triplet and sigmoid: none (1), judgement (its "
-        "probability of being matched), score (from data.scores) or start (its similarity by the "
-        "model as it is before training; requires a trained one, such as model.start).",
+        "weight of a pair in infonce, triplet and sigmoid: none (1), judgement (its "
+        "probability of being matched), score (data.scores), or start (its similarity by the "
+        "model before training)",
     ),
     "train.weight_curve": Field(
         "osa",
-        "Weight by score: linear (the score, clipped to [0, 1]); osa (t^2 (1 - t) for a cosine t "
-        "above that of unrelated pairs, OSA's paper); osa_code (t^2 (1 - t^2), relative to the "
-        "best pair of the batch). Scores of a file count from 0, so subtract the cosine of "
-        "unrelated pairs first.",
+        "weight by score: linear (clipped to [0, 1]); osa (t^2 (1 - t) for a cosine t above "
+        "that of unrelated pairs); osa_code (t^2 (1 - t^2), relative to the best pair of the "
+        "batch)",
     ),
     "train.networks": Field(
         0,
-        "Number of networks, whose similarities are averaged. 0 is the method's own number: two "
-        "for ncr, bicro, sps, cream and in2r, one otherwise. With 1, the network of these five is "
-        "its own peer. With more, the networks of the other methods train independently.",
+        "number of networks, whose similarities are averaged; 0: two for ncr, bicro, sps, cream "
+        "and in2r, else one. With 1, the network of these five is its own peer.",
         at_least(0),
     ),
     "train.length_groups": Field(
         1,
-        "Number of batches whose captions are sorted by length together to reduce padding; the "
-        "order of the batches is shuffled. 1 disables sorting.",
+        "number of batches whose captions are sorted by length together, to reduce padding; 1 "
+        "disables sorting",
         at_least(1),
     ),
     "train.checkpoint_steps": Field(1000, "save every n steps, also within an epoch", at_least(1)),
     "train.log_steps": Field(10, "log the step metrics every n steps", at_least(1)),
     "train.non_finite": Field(
         "stop",
-        "Reaction to a loss or gradient that is not finite: stop the run, or skip the update.",
+        "reaction to a loss or gradient that is not finite: stop the run, or skip the update",
         one_of("stop", "skip"),
     ),
     "train.tensorboard": Field(False, "also write TensorBoard scalars to workdir/tensorboard"),
     "evaluation.batch_size": Field(128, "captions scored at once", between(1, 65536)),
     "evaluation.protocol": Field(
         "custom",
-        "f30k-1k, coco-1k-5fold, coco-5k, cc152k-1k, msvd, msrvtt, or custom (the whole of any "
-        "test split). Names separated by commas share one scoring; rsum in results.json belongs "
-        "to the first.",
+        "f30k-1k, coco-1k-5fold, coco-5k, cc152k-1k, msvd, msrvtt, or custom (the whole of "
+        "any test split); several, divided by commas, share one scoring, and rsum belongs to "
+        "the first",
     ),
     "evaluation.dual_softmax": Field(
         0.0,
-        "Temperature of an additional row in which each similarity is multiplied by its softmax "
-        "over the queries, so the ranking of a query depends on the other queries. 0 disables it. "
-        "Use about the temperature that the cosines were trained with.",
+        "temperature of an additional row, in which each similarity is multiplied by its "
+        "softmax over the queries; 0 disables it",
         at_least(0),
     ),
 }

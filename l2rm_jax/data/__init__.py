@@ -1,7 +1,8 @@
 """Data sets: features, captions, mismatched pairs, filters, and batches.
 
-* `pairs` defines `Pairs`, the one type of a data set, in memory and on disk. `frames` reads a
-  DataFrame or another table, `contents` checks and hashes arrays and texts.
+* `pairs` defines `Pairs`, the one type of a data set, in memory and on disk. `frames`, with
+  `frame_columns`, reads a DataFrame or another table. `contents` checks arrays and texts and
+  hashes them.
 * `layouts/` opens a data set on disk as `Pairs`, one file per layout, with the help of `captions`,
   `features`, `repeats`, `ids`, `columns` (of the user's table) and `files`; `scenes/` generates the
   built-in data set.

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Int
 
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.frames import as_numpy, as_vectors
+from l2rm_jax.data.frame_columns import as_numpy, as_vectors
 from l2rm_jax.data.npy_files import still_whole
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.text import Vocabulary, tokenize

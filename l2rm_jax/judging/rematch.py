@@ -45,6 +45,8 @@ def rematch(pairs: Pairs, posterior: Float[np.ndarray, " pairs"]) -> Rematched:
     with threadpool_limits(1, "blas"):
         stored = stored_pairs(images[order], by_key, place[position][by_key], keys)
         weights = np.maximum(1 - posterior[stored.captions], 1e-6)
+        # Weak features as well are rematched better with the ridge of all others (`scenes`, 40% of
+        # the sets swapped: 34% of the moved captions reach their image, with the weak ridge 23%).
         ridge = plan_ridge(len(weights), weak=False)
         plan = fit_by_transport(pairs.images, pairs.captions, stored, weights, ridge).plan
     image, caption = stored.images[plan.coords[0]], stored.captions[plan.coords[1]]

@@ -15,7 +15,7 @@ from l2rm_jax.data import scenes
 from l2rm_jax.data.captions import caption_files
 from l2rm_jax.data.contents import are_texts, as_list
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.frames import as_numpy, as_vectors
+from l2rm_jax.data.frame_columns import as_numpy, as_vectors
 from l2rm_jax.data.ids import read_image_ids
 from l2rm_jax.data.layouts import SCENES, open_split
 from l2rm_jax.data.layouts.precomp import read_images

@@ -9,8 +9,9 @@ The training loop is `l2rm_jax/train.py`; this package holds the functions that 
   pairs by it; `detector` and `fold_runs`: runs that judge the pairs of another run;
 - `pretrained`: the pretrained weights of a run; `frozen_encoder` and `encoders` encode with
   pretrained models as they are;
-- `config_file` (and the lock), `log`, `results`, `loss_split`, `checkpoints`: the files of the work
-  directory; `load_trained` reads the trained model, `exported` saves it apart from the run;
+- `config_file` (and the lock), `log`, `results`, `loss_split`, `checkpoints` (with
+  `checkpoint_format`): the files of the work directory; `load_trained` reads the trained model,
+  `exported` saves it apart from the run;
 - `metrics`: means of the step metrics over an epoch;
 - `stop_signal`: a clean stop at SIGTERM or Ctrl-C;
 - `health`: warnings when the run is not learning;

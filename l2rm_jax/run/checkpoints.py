@@ -1,25 +1,17 @@
 """Checkpoints of a run: the newest two for an exact resume, and the best model by rSum.
 
-Orbax writes a checkpoint in the background and makes it visible only when it is complete. Every
-checkpoint carries a checksum of its contents, because neither orbax nor its array format detects
-a flipped bit in an array.
+Orbax writes a checkpoint in the background and makes it visible only when it is complete.
 """
 
-import base64
 import contextlib
-import io
 import json
 import logging
 import re
 import shutil
 import sys
-import time
-import zlib
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -28,16 +20,21 @@ from absl import logging as absl_logging
 from l2rm_jax.console import unconfigured_root
 from l2rm_jax.devices.hosts import is_primary, on_any_host
 from l2rm_jax.errors import CheckpointError, first_line
+from l2rm_jax.run.checkpoint_format import (
+    decode,
+    encode,
+    newest_checkpoint,
+    orbax,
+    restore,
+    save_args,
+)
 from l2rm_jax.run.config_file import check_plain_path
 from l2rm_jax.run.results import to_jsonable
 
 if TYPE_CHECKING:
     import orbax.checkpoint as ocp
 
-RETRY_PAUSES = (1.0, 4.0)  # seconds before a failed read is tried again
-
 PyTree = Any
-T = TypeVar("T")
 _logger = logging.getLogger(__name__)
 
 
@@ -62,14 +59,6 @@ def hide_repeated_errors() -> None:
 
 
 hide_repeated_errors()
-
-
-@cache
-def _orbax() -> ModuleType:
-    """Import orbax when a checkpoint is read or written; it takes a second, and logs."""
-    with unconfigured_root():
-        import orbax.checkpoint as ocp
-    return ocp
 
 
 class Resumed(NamedTuple):
@@ -163,10 +152,10 @@ class RunCheckpoints:
             newest = self._latest.latest_step()
             number = step if newest is None else max(step, newest + 1)
             progress = {
-                "plan": {name: _encode(array) for name, array in plan.items()},
+                "plan": {name: encode(array) for name, array in plan.items()},
                 "position": json.loads(json.dumps(position, default=to_jsonable)),
             }
-            self._latest.save(number, args=_save_args(state, progress), force=True)
+            self._latest.save(number, args=save_args(state, progress), force=True)
         if newest is None:  # a run of days must not end without a checkpoint
             self._read_back(number, state)
 
@@ -175,7 +164,7 @@ class RunCheckpoints:
         self.wait()
         path = self._latest.directory / str(step)
         try:
-            _restore(path, state)
+            restore(path, state)
         except Exception as error:  # damage surfaces as nearly any type
             raise CheckpointError(
                 f"{path}: the first checkpoint cannot be read back ({first_line(error, 300)}); "
@@ -194,7 +183,7 @@ class RunCheckpoints:
         self.wait()
         with _save_errors(self._best):
             if step not in self._best.all_steps():
-                self._best.save(step, args=_save_args(state, {}), force=True)
+                self._best.save(step, args=save_args(state, {}), force=True)
 
     def restore_latest(self, abstract_state: PyTree) -> Resumed | None:
         """Restore the newest intact checkpoint; None if nothing was ever saved.
@@ -215,8 +204,8 @@ class RunCheckpoints:
         for step in sorted(self._latest.all_steps(), reverse=True):
             resumed, reason = None, "another host cannot read it"
             try:
-                state, progress = _restore(self._latest.directory / str(step), abstract_state)
-                plan = {name: _decode(text) for name, text in progress["plan"].items()}
+                state, progress = restore(self._latest.directory / str(step), abstract_state)
+                plan = {name: decode(text) for name, text in progress["plan"].items()}
                 resumed = Resumed(state, plan, progress["position"])
             except Exception as error:  # damage surfaces as nearly any type
                 reason = first_line(error)
@@ -254,7 +243,7 @@ class RunCheckpoints:
         if step is None:
             raise CheckpointError(f"no checkpoint in {self._best.directory}: nothing trained yet")
         try:
-            return _restore(self._best.directory / str(step), abstract_state)[0]
+            return restore(self._best.directory / str(step), abstract_state)[0]
         except Exception as error:  # damage surfaces as nearly any type
             raise CheckpointError(
                 f"checkpoint {self._best.directory / str(step)} cannot be restored: "
@@ -262,40 +251,8 @@ class RunCheckpoints:
             ) from error
 
 
-def newest_checkpoint(directory: Path) -> Path | None:
-    """Find the complete checkpoint of the highest step in a directory; None without any."""
-    steps = [int(path.name) for path in directory.glob("*") if path.name.isdecimal()]
-    return directory / str(max(steps)) if steps else None
-
-
-def read_checkpoint(directory: Path, make_abstract: Callable[[dict[str, Any]], PyTree]) -> PyTree:
-    """Restore the state of a checkpoint by the shapes that it records itself.
-
-    Args:
-      directory: directory of the checkpoint.
-      make_abstract: maps the recorded shapes, a dictionary, to the abstract state, as
-        `RunCheckpoints.restore_latest` takes it.
-
-    Raises:
-      CheckpointError: the checkpoint cannot be restored.
-    """
-    check_plain_path(directory)
-    directory = directory.absolute()  # orbax takes no other path
-    try:
-        with unconfigured_root():
-            metadata = _retry(
-                lambda: _orbax().StandardCheckpointHandler().metadata(directory / "state")
-            )
-            shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), metadata.tree)
-            return _restore(directory, make_abstract(shapes))[0]
-    except Exception as error:  # damage surfaces as nearly any type
-        raise CheckpointError(
-            f"checkpoint {directory} cannot be restored: {first_line(error)}"
-        ) from error
-
-
 def _manager(directory: Path, kept: int) -> "ocp.CheckpointManager":
-    ocp = _orbax()
+    ocp = orbax()
     policy = ocp.checkpoint_managers.LatestN(kept)
     options = ocp.CheckpointManagerOptions(preservation_policy=policy)
     return ocp.CheckpointManager(directory, options=options)
@@ -319,75 +276,3 @@ def _save_errors(manager: "ocp.CheckpointManager") -> Iterator[None]:
             f"{manager.directory}: a checkpoint cannot be written ({reason}); earlier ones are "
             "intact"
         ) from error
-
-
-def _save_args(state: PyTree, progress: dict[str, Any]) -> "ocp.args.Composite":
-    record = {"progress": progress, "checksum": _checksum(state, progress)}
-    args = _orbax().args
-    return args.Composite(state=args.StandardSave(state), record=args.JsonSave(record))
-
-
-def _restore(directory: Path, abstract_state: PyTree) -> tuple[PyTree, dict[str, Any]]:
-    """Read (state, progress) and raise on any damage, a wrong checksum included.
-
-    Each host reads on its own: with orbax's manager, a host that succeeds would wait for one that
-    fails.
-    """
-    ocp, targets = _orbax(), jax.tree.map(_restore_target, abstract_state)
-    state, record = _retry(
-        lambda: (
-            ocp.StandardCheckpointHandler().restore(
-                directory / "state", args=ocp.args.StandardRestore(targets)
-            ),
-            ocp.JsonCheckpointHandler().restore(directory / "record", args=ocp.args.JsonRestore()),
-        )
-    )
-    for leaf, target in zip(
-        jax.tree.leaves(state), jax.tree.leaves(targets), strict=True
-    ):  # if orbax's own metadata are lost, a typed PRNG key comes back as plain integers
-        if (leaf.shape, leaf.dtype) != (target.shape, target.dtype):
-            raise CheckpointError(
-                f"found {leaf.dtype}{leaf.shape}, expected {target.dtype}{target.shape}"
-            )
-    if _checksum(state, record["progress"]) != record["checksum"]:
-        raise CheckpointError("the contents do not match the saved checksum")
-    return state, record["progress"]
-
-
-def _retry(read: Callable[[], T]) -> T:
-    """Call `read`, again after pauses if it fails: a network file system may fail for a moment."""
-    for pause in RETRY_PAUSES:
-        try:
-            return read()
-        except Exception as error:  # of the system, or of the array format
-            _logger.info("a checkpoint cannot be read (%s); trying again", first_line(error))
-            time.sleep(pause)
-    return read()
-
-
-def _restore_target(leaf: Any) -> jax.ShapeDtypeStruct:
-    sharding = getattr(leaf, "sharding", None)
-    if sharding is None:  # without one, orbax would use the devices of the saved run
-        sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
-
-
-def _checksum(state: PyTree, progress: dict[str, Any]) -> int:
-    """CRC-32 of `progress` as JSON and of all array bytes in `state`, leaf by leaf."""
-    crc = zlib.crc32(json.dumps(progress, sort_keys=True).encode())
-    for leaf in jax.tree.leaves(state):
-        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            leaf = jax.random.key_data(leaf)
-        crc = zlib.crc32(np.ascontiguousarray(leaf).view(np.uint8), crc)
-    return crc
-
-
-def _encode(array: np.ndarray) -> str:
-    """Encode an array as base64 text, because orbax rejects empty arrays."""
-    buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=False)
-    return base64.b64encode(buffer.getvalue()).decode()
-
-
-def _decode(text: str) -> np.ndarray:
-    return np.load(io.BytesIO(base64.b64decode(text)), allow_pickle=False)

@@ -14,7 +14,7 @@ from l2rm_jax.data.run_words import VOCABULARY_FILE
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import CheckpointError, first_line
 from l2rm_jax.methods.base import TrainState
-from l2rm_jax.run.checkpoints import newest_checkpoint, read_checkpoint
+from l2rm_jax.run.checkpoint_format import newest_checkpoint, read_checkpoint
 from l2rm_jax.run.config_file import read_config
 from l2rm_jax.run.exported import export, is_exported, read_exported
 from l2rm_jax.run.pretrained import open_own

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from l2rm_jax.data.frames import columns_of, read_sides
+from l2rm_jax.data.frame_columns import columns_of
+from l2rm_jax.data.frames import read_sides
 from l2rm_jax.errors import DataError
 
 VECTORS = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)

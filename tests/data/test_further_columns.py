@@ -2,7 +2,7 @@
 
 import pytest
 
-from l2rm_jax.data.frames import columns_of, further_columns
+from l2rm_jax.data.frame_columns import columns_of, further_columns
 
 GAPS = {
     "None": (["a", None, "b"], ["a", None, "b"]),

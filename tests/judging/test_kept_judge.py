@@ -46,6 +46,7 @@ def of_own(judge, data):
     return judge.score(*data[0][:3])
 
 
+@pytest.mark.slow
 def test_pairs_of_the_reference_have_their_ranks(judge, data):
     again, kept = of_own(judge, data), judge.reference
     np.testing.assert_array_equal(np.sort(again.information), np.sort(kept.information))

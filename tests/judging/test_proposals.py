@@ -51,6 +51,27 @@ def test_none_fits_where_the_partner_is_gone(pairs):
 
 
 @pytest.mark.slow
+def test_a_matrix_and_blocks_give_the_same_proposals(pairs, monkeypatch):
+    """Small problems are solved in blocks, groups of a large one by a matrix."""
+    images, captions, stored, wrong = pairs
+    real, found = proposals._best_within, []
+
+    def both(*arrays):
+        *arrays, shape, top = arrays
+        assert shape is None
+        size = len(arrays[0]), len(arrays[1])
+        found.append([real(*arrays, each, top) for each in (None, size)])
+        return found[-1][0]
+
+    monkeypatch.setattr(proposals, "_best_within", both)
+    find(wrong, stored, images, captions)
+    [(blocks, matrix)] = found
+    assert (blocks[1][:, 0] > 0.1).any()
+    for each, other in zip(blocks[1:], matrix[1:], strict=True):
+        np.testing.assert_allclose(each, other, atol=2e-3)
+
+
+@pytest.mark.slow
 def test_the_largest_problems_are_solved_in_groups(pairs, monkeypatch):
     images, captions, stored, wrong = pairs
     whole = find(wrong, stored, images, captions)

@@ -6,7 +6,6 @@ import pytest
 
 from l2rm_jax.devices.batch import Batch
 from l2rm_jax.losses.ranking import triplet_mean
-from l2rm_jax.models import HEADS
 from l2rm_jax.models.encoders import VectorTextEncoder
 from tests.grid import small_model
 
@@ -34,8 +33,8 @@ def test_each_vector_is_a_word():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("head", HEADS)
-def test_every_head_trains_with_one_vector_per_image_and_caption(head):
+@pytest.mark.parametrize("head", ["vse", "sgr", "imram", "omit"])
+def test_heads_train_with_one_vector_per_image_and_caption(head):
     """Similarities and gradients are finite, and both encoders get a gradient."""
     rng = np.random.default_rng(1)
     images, captions = (rng.normal(size=(SIZE, 1, n)).astype(np.float32) for n in (6, 7))

@@ -21,6 +21,7 @@ from flax import struct
 import l2rm_jax
 from l2rm_jax.config import default
 from l2rm_jax.errors import CheckpointError, ConfigError
+from l2rm_jax.run import checkpoint_format
 from l2rm_jax.run import checkpoints as checkpoint
 from l2rm_jax.run.checkpoints import RunCheckpoints
 from l2rm_jax.run.config_file import check_workdir
@@ -37,7 +38,7 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
-    monkeypatch.setattr(checkpoint, "RETRY_PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(checkpoint_format, "RETRY_PAUSES", (0.0, 0.0))
 
 
 @pytest.fixture
@@ -163,7 +164,7 @@ def test_the_first_checkpoint_is_read_back(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("no such metadata")
 
-    monkeypatch.setattr(checkpoint, "_restore", fail)
+    monkeypatch.setattr(checkpoint, "restore", fail)
     with RunCheckpoints(tmp_path) as checkpoints:
         checkpoints.save(2, make_state(2), {}, {})  # it is not the first
     with (

@@ -169,7 +169,7 @@ def test_a_run_continues_and_is_used_where_its_data_are_now(
     write_vectors(tmp_path / "job1", train=60)
     config = tiny_config("infonce", "vse", warmup_epochs=0, epochs=1, draw="judgement")
     config.data.name, config.data.path = "vectors", "job1"
-    config.judgement.detector = detector
+    config.judgement.detector, config.judgement.folds = detector, 3
     train(config, tmp_path / "run", Replicas(jax.devices()[:1]))
     shutil.move("job1", "job2")
     with pytest.raises(SystemExit, match="its data are in job1") as error:

@@ -14,7 +14,7 @@ from tests.run.tiny_runs import records
 from tests.shared_programs import shared_programs
 
 FOLDS = 3
-SIZES = {"train": 120, "dev": 12, "test": 12}
+SIZES = {"train": 60, "dev": 12, "test": 12}
 COLOURS = {
     "red": (200, 30, 30), "green": (30, 180, 40), "blue": (40, 60, 200), "yellow": (230, 220, 40),
     "white": (240, 240, 240), "black": (10, 10, 10), "orange": (240, 140, 20),

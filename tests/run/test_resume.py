@@ -83,6 +83,7 @@ def test_a_killed_run_continues_to_the_same_numbers(tmp_path):
     assert_same(workdir, trace, results, whole)
 
 
+@pytest.mark.slow
 @shared_programs()
 def test_a_run_that_is_stopped_and_given_more_epochs_equals_one_with_all_at_once(tmp_path, capsys):
     """SIGTERM during a step, two more epochs when it is finished, Ctrl-C during a validation.

@@ -76,6 +76,7 @@ def test_models_that_do_not_fit(started, tmp_path, changes, message):
         train(config, tmp_path / "run", one_device())
 
 
+@pytest.mark.slow
 def test_another_vocabulary_is_an_error(started, tmp_path):
     words = tiny_config("infonce", "vse", **TRAIN)
     train(words, tmp_path / "words", one_device())

@@ -52,7 +52,7 @@ def small_ids(batch):
 @pytest.mark.parametrize(
     ("method", "head", "text_rate"),
     [
-        *((*cell, 0.1) for cell in TRACED),
+        *((*cell, 0.1) for cell in TRACED if cell[1] in ("vse", "sgr")),
         *((method, "vse", 0.0) for method in ("infonce", "l2rm", "ncr")),
     ],
 )
