@@ -31,6 +31,7 @@ def tiny_config(method: str, head: str):
     # All streams from the first epoch after the warm-up on.
     config.co_teaching.mismatched_epoch = config.sps.clean_epoch = config.sps.noisy_epoch = 0
     config.cream.hard_epoch = config.cream.noisy_epoch = 0
+    config.in2r.queue_length = 16
     config.de.image_gru = config.de.text_gru = config.de.filters = 4
     return config
 

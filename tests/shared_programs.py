@@ -32,7 +32,7 @@ READ = {
     ),
 }
 # Methods whose later epochs depend on the number of epochs.
-COUNTS_EPOCHS = ("crcl", "ncr", "bicro", "sps", "cream")
+COUNTS_EPOCHS = ("crcl", "ncr", "bicro", "sps", "cream", "in2r")
 
 
 @contextmanager

@@ -32,7 +32,7 @@ METHODS_LEFT, HEADS_LEFT = (
     [name for name in names if name not in done]
     for names, done in ((STEPPING, ["l2rm", "ncr"]), (HEADS, ["sgr", "saf"]))
 )
-METHODS_LEFT.sort(key=("crcl", "bicro", "sps", "cream").__contains__)
+METHODS_LEFT.sort(key=("crcl", "bicro", "sps", "cream", "in2r").__contains__)
 HEADS_LEFT.sort(key=("linear", "vse").__contains__)
 SOME = [
     pytest.param(*cell, marks=pytest.mark.slow)

@@ -27,7 +27,9 @@ def test_variants_of_the_compared_methods(data, method):
     get_config = runpy.run_path(str(ROOT / "configs" / f"{data}.py"))["get_config"]
     config = get_config(method)
     check_settings(config)
-    assert config.method == method and config.model.head == "sgr"
+    assert config.method == method and config.model.head == (
+        "centred" if method == "in2r" else "sgr"
+    )
     assert (config.train.batch_size, config.loss.margin, config.optim.grad_clip) == (128, 0.2, 2.0)
     own_protocol = "caption" if method != "decl" and data != "cc152k" else "image"
     assert config.mismatch.protocol == own_protocol

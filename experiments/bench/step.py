@@ -11,7 +11,8 @@ import argparse
 import contextlib
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -35,7 +36,7 @@ from l2rm_jax.devices.parallel import AXIS, Replicas, matmul_precision
 from l2rm_jax.devices.programs import Program
 from l2rm_jax.methods import METHODS, make_method
 from l2rm_jax.methods.base import Method, TrainState, skip_non_finite
-from l2rm_jax.methods.pair_values import initial_state
+from l2rm_jax.methods.pair_values import initial_state, replace_pair_values
 from l2rm_jax.models import make_model
 
 
@@ -78,22 +79,34 @@ class Prepared(NamedTuple):
         return {name: self.replicas.shard(batch) for name, batch in batches.items()}
 
 
-def prepare(sizes: argparse.Namespace) -> Prepared:
-    """Return the training step after the warm-up, not compiled, with random pairs."""
+def prepare(
+    sizes: argparse.Namespace,
+    changes: Mapping[str, Any] = MappingProxyType({}),
+    values: Mapping[str, np.ndarray] = MappingProxyType({}),
+) -> Prepared:
+    """Return the training step after the warm-up, not compiled, with random pairs.
+
+    Args:
+      sizes: the flags of the benchmark.
+      changes: further fields of the config, by their dotted names.
+      values: numbers of each pair, `[batch]`, for the method's `pair_values`.
+    """
     config, replicas = step_config(sizes), Replicas()
+    config.update_from_flattened_dict(changes)
     replicas.check_batch(sizes.batch)
     method = make_method(make_model(config, VOCABULARY, AXIS), config)
     batches = random_batches(sizes, method.streams)
     sample = pairs(np.random.default_rng(0), sizes.batch, sizes)
-    state = replicas.replicate(initial_state(method, jax.random.key(0), sample, sizes.batch))
+    state = initial_state(method, jax.random.key(0), sample, sizes.batch)
+    state = replicas.replicate(replace_pair_values(state, values) if values else state)
     return Prepared(
         replicas.map(skip_non_finite(method.step), donate=True), state, batches, replicas
     )
 
 
-def make_step(sizes: argparse.Namespace) -> Callable[[], dict]:
+def make_step(sizes: argparse.Namespace, prepared: Prepared | None = None) -> Callable[[], dict]:
     """Return a function that trains one step further at each call and returns its metrics."""
-    prepared = prepare(sizes)
+    prepared = prepared or prepare(sizes)
     state = prepared.state
 
     def step() -> dict:

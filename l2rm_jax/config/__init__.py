@@ -36,7 +36,11 @@ SECTIONS = dict.fromkeys(
     "own": "fields registered by plug-ins",
 }
 # Sections that only some methods read, and these methods.
-READ_BY = {"co_teaching": ("ncr", "bicro"), "sps": ("sps",), "cream": ("cream",), "audit": ()}
+READ_BY = {
+    "co_teaching": ("ncr", "bicro"),
+    **{name: (name,) for name in ("sps", "cream", "in2r")},
+    "audit": (),
+}
 
 
 def default(plugins: Iterable[str] = ()) -> ConfigDict:

@@ -6,8 +6,8 @@ DATA = {
     "seed": Field(0, "seed of initialisation, data order and dropout", at_least(0)),
     "method": Field(
         "l2rm",
-        "l2rm, rcl, rcsl, rcsl_nc, decl, crcl, ncr, bicro, sps, cream, triplet, infonce, "
-        "sigmoid, cca, or a method of a plug-in",
+        "l2rm, rcl, rcsl, rcsl_nc, decl, crcl, ncr, bicro, sps, cream, in2r, triplet, "
+        "infonce, sigmoid, cca, or a method of a plug-in",
     ),
     "plugins": Field(
         (),

@@ -135,6 +135,17 @@ METHODS = {
         "the same for noisy pairs",
         at_least(0),
     ),
+    "in2r.neighbours": Field(
+        5,
+        "number of matched pairs of the queue whose mean is the partner of a mismatched item",
+        at_least(1),
+    ),
+    "in2r.queue_length": Field(
+        8192,
+        "Matched pairs whose vectors each network keeps. The paper has 65,536 on Flickr30K, which "
+        "takes 1.1 GB in each checkpoint.",
+        at_least(1),
+    ),
     "audit.top": Field(
         5,
         "maximum number of captions proposed per suspicious pair",

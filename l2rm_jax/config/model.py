@@ -16,7 +16,7 @@ MODEL = {
     "model.head": Field(
         "sgr",
         "sgr, saf, omit, cam (SCAN), imram, chan, naaf, vse, pem, aggregate (RCSL's model), "
-        "de (for videos), linear (for cca), or a head of a plug-in",
+        "centred (IN2R's model), de (for videos), linear (for cca), or a head of a plug-in",
     ),
     "model.start": Field(
         "",

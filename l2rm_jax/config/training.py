@@ -66,8 +66,8 @@ TRAINING = {
     ),
     "train.networks": Field(
         0,
-        "number of networks, whose similarities are averaged; 0: two for ncr, bicro, sps and "
-        "cream, else one. With 1, the network of these four is its own peer.",
+        "number of networks, whose similarities are averaged; 0: two for ncr, bicro, sps, cream "
+        "and in2r, else one. With 1, the network of these five is its own peer.",
         at_least(0),
     ),
     "train.length_groups": Field(

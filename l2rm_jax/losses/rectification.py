@@ -10,14 +10,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 
-def centred(vectors: Float[Array, "batch d"]) -> Float[Array, "batch d"]:
-    """Subtract the mean of the batch from unit vectors, and scale them to unit length again.
-
-    A similarity of such vectors depends on the batch, in evaluation too.
-    """
-    return _unit(vectors - jnp.mean(vectors, axis=0, keepdims=True))
-
-
 def append(
     queue: Float[Array, "length d"],
     count: Int[Array, ""],

@@ -13,6 +13,7 @@ from l2rm_jax.methods import (  # noqa: F401
     crcl,
     cream,
     decl,
+    in2r,
     l2rm,
     ncr,
     rcl,

@@ -21,6 +21,8 @@ from l2rm_jax.methods.optimiser import (  # noqa: F401 (methods import them from
     epochs_since,
     model_optimiser,
 )
+from l2rm_jax.models.encoders import ImageCode, TextCode
+from l2rm_jax.models.layers import l2_normalise, masked_mean
 from l2rm_jax.models.retrieval import RetrievalModel
 
 CALLED_MATCHED = "called_matched"  # of `Method.pair_values`
@@ -184,6 +186,30 @@ def mean_vectors(
     """Eval-mode mean regions and mean words of the global batch, as unit vectors."""
     variables = {"params": state.params, "batch_stats": state.batch_stats}
     return model.apply(variables, batch, method="mean_vectors")
+
+
+def unit_vectors(
+    model: RetrievalModel, images: ImageCode, texts: TextCode
+) -> tuple[Float[Array, "B D"], Float[Array, "B D"]]:
+    """Unit vectors of the images and captions of the global batch, one each, on all devices.
+
+    If the similarity is a product of two vectors, these vectors are returned. For other heads they
+    are the global vectors (`sgr`, `saf`), or the mean region and the mean word.
+
+    Args:
+      model: the model, inside `apply`.
+      images: encoded images of this device.
+      texts: encoded captions of this device.
+    """
+    if model.is_product:
+        head = model.similarity_head
+        vectors = head.embed_images(images), head.embed_texts(texts)
+    else:
+        vectors = (
+            l2_normalise(masked_mean(local, code.mask)) if code.overall is None else code.overall
+            for code, local in ((images, images.regions), (texts, texts.words))
+        )
+    return tuple(parallel.global_rows(x, model.axis_name) for x in vectors)
 
 
 def pair_losses(

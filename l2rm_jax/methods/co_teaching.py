@@ -51,7 +51,8 @@ class CoTeaching:
     """Parts that a method of two networks supplies. Stream names have no letter here.
 
     Attributes:
-      warmup_loss: loss of the warm-up, which trains on all pairs.
+      warmup_loss: loss of the warm-up, which trains on all pairs; None if `update` trains them too,
+        as the stream "warmup".
       pair_losses: `(state of one network, batch) -> [B]`, the losses that the mixture splits.
       split: `(losses [N], truth [N]) -> EpochPlan`, a split of one network's losses.
       subsets: `(plan, weight [N], own weight [N]) -> EpochPlan`: makes a network's streams from
@@ -68,7 +69,7 @@ class CoTeaching:
       once: as `EpochPlan.once`.
     """
 
-    warmup_loss: Loss
+    warmup_loss: Loss | None
     pair_losses: Callable[[TrainState, Any], Float[Array, " B"]]
     split: Callable[[np.ndarray, np.ndarray], EpochPlan]
     subsets: Callable[[EpochPlan, np.ndarray, np.ndarray], EpochPlan]
@@ -106,6 +107,7 @@ def make_co_teaching(model, config, optimiser: base.Optimiser, parts: CoTeaching
         states = [base.init_state(model, optimiser, each, batch, own=own_state) for each in keys]
         return stack_states(states).replace(key=key)
 
+    losses = {"warmup": ("loss", parts.warmup_loss)} if parts.warmup_loss else {}
     losses_of = scores_of_networks(parts.pair_losses, networks)
 
     def score(state: TrainState, batch: Any) -> Float[Array, "B n"]:
@@ -134,19 +136,17 @@ def make_co_teaching(model, config, optimiser: base.Optimiser, parts: CoTeaching
 
     def update(own: TrainState, given: dict) -> tuple[TrainState, dict]:
         batches = given["batches"]
-        if "warmup" in batches:
+        if "warmup" in batches and parts.warmup_loss:
             return base.update_on(model, parts.warmup_loss, optimiser, own, batches["warmup"])
-        peer = own.replace(params=given["params"], batch_stats=given["batch_stats"])
-        return parts.update(own, peer, batches)
+        return parts.update(own, own.replace(**given["peer"]), batches)
 
     def step(state: TrainState, batch: dict) -> tuple[TrainState, dict]:
         if networks == 1:
-            itself = {"params": state.params, "batch_stats": state.batch_stats}
-            state, metrics = update(state, {"batches": batch, **itself})
+            state, metrics = update(state, {"batches": batch, "peer": _seen(state)})
             return state.replace(step=state.step + 1), metrics
         peers = [network(state, n) for n in reversed(range(NETWORKS))]
         inputs = [
-            {"batches": batches, "params": peer.params, "batch_stats": peer.batch_stats}
+            {"batches": batches, "peer": _seen(peer)}
             for batches, peer in zip(of_each_network(batch, NETWORKS), peers, strict=True)
         ]
         state, metrics = over_networks(update, state, inputs)
@@ -160,7 +160,7 @@ def make_co_teaching(model, config, optimiser: base.Optimiser, parts: CoTeaching
         pair_values=parts.pair_values,
         networks=networks,
         streams=by_network([parts.streams] * networks),
-        losses=by_network([{"warmup": ("loss", parts.warmup_loss)}] * networks),
+        losses=by_network([losses] * networks),
         splits=True,
     )
 
@@ -206,6 +206,11 @@ def joined_metrics(updates: Mapping[str, dict]) -> dict:
     }
     total = sum((own["loss"] for own in updates.values()), np.float32(0))
     return {"loss": total, "grad_norm": first["grad_norm"], **metrics}
+
+
+def _seen(peer: TrainState) -> dict[str, Any]:
+    """Fields of a network that its peer may read in a step."""
+    return {"params": peer.params, "batch_stats": peer.batch_stats, "own": peer.own}
 
 
 def _late_streams(parts: CoTeaching, epochs: int) -> dict[str, str]:

@@ -22,8 +22,6 @@ from l2rm_jax.methods.base import EpochPlan, Method, TrainState
 from l2rm_jax.methods.mining import SEARCHES, pseudo_pairs, recombine
 from l2rm_jax.methods.registry import register_method
 from l2rm_jax.methods.split import split, warmup_pairs
-from l2rm_jax.models.encoders import ImageCode, TextCode
-from l2rm_jax.models.layers import l2_normalise, masked_mean
 
 # Mined pairs that train, by the value of `rcsl.mining`: rows of the matrices of `_score`.
 MINED = {"both": slice(0, 2), "images": slice(0, 1), "texts": slice(1, 2), "none": slice(0, 0)}
@@ -221,7 +219,7 @@ def _loss(
 
 
 def _embed(model, batch):
-    return _embeddings(model, *model.encode(batch))
+    return base.unit_vectors(model, *model.encode(batch))
 
 
 def _score(model, drawn, mined=None) -> tuple[tuple, Float[Array, "B D"], Float[Array, "B D"]]:
@@ -239,7 +237,7 @@ def _score(model, drawn, mined=None) -> tuple[tuple, Float[Array, "B D"], Float[
       captions.
     """
     images, texts = model.encode(drawn, train=True)
-    embeddings = _embeddings(model, images, texts)
+    embeddings = base.unit_vectors(model, images, texts)
     if mined is None:
         return ((model.similarity_across_devices(images, texts, True),), *embeddings)
     mined_images, mined_texts = model.encode(mined, train=True)
@@ -249,23 +247,6 @@ def _score(model, drawn, mined=None) -> tuple[tuple, Float[Array, "B D"], Float[
         model.similarity_across_devices(images, _select_rows(paired, texts, mined_texts), True),
     )
     return (sims, *embeddings)
-
-
-def _embeddings(model, images: ImageCode, texts: TextCode):
-    """Unit vectors of the images and captions of the global batch, one each, on all devices.
-
-    If the similarity is a product of two vectors, these vectors are returned. For other heads they
-    are the global vectors (`sgr`, `saf`), or the mean region and the mean word.
-    """
-    if model.is_product:
-        head = model.similarity_head
-        vectors = head.embed_images(images), head.embed_texts(texts)
-    else:
-        vectors = (
-            l2_normalise(masked_mean(local, code.mask)) if code.overall is None else code.overall
-            for code, local in ((images, images.regions), (texts, texts.words))
-        )
-    return tuple(parallel.global_rows(x, model.axis_name) for x in vectors)
 
 
 def _select_rows(mask: Bool[Array, " B"], kept, replacement):

@@ -19,6 +19,7 @@ from l2rm_jax.errors import ConfigError, Problems, check_names
 from l2rm_jax.models import (  # noqa: F401
     aggregate,
     cam,
+    centred,
     chan,
     de,
     imram,

@@ -35,12 +35,34 @@ class Aggregator(nn.Module):
         return l2_normalise(jnp.sum(weights * local, axis=1))
 
 
-class AggregatedImageEncoder(nn.Module):
-    """Encoder of region features `[I, R, Dv]` with region counts `[I]`.
+def residual_projection(
+    inputs: Float[Array, "N K d"],
+    mask: Float[Array, "N K"],
+    embed_dim: int,
+    axis_name: str | None,
+    train: bool,
+) -> Float[Array, "N K D"]:
+    """Sum of a linear projection and a two-layer perceptron, per local vector.
 
-    A region vector is the sum of a linear projection and a two-layer perceptron. The batch
-    normalisation inside the perceptron covers the regions of all images, without padding.
+    The batch normalisation inside the perceptron covers the vectors of all samples, without
+    padding. Call this function inside a Flax module: it adds its layers to that module.
+
+    Args:
+      inputs: local vectors; finite in the padding.
+      mask: 1 for a local vector, 0 for padding.
+      embed_dim: size D of the result.
+      axis_name: mapped axis of the devices, or None.
+      train: whether to normalise with batch statistics.
     """
+    hidden = Linear(embed_dim // 2, name="hidden")(inputs)
+    norm = BatchNorm(2, axis_name, name="norm")
+    hidden = nn.relu(norm(hidden, train, mask[..., None]))
+    residual = Linear(embed_dim, name="residual")(hidden)
+    return residual + Linear(embed_dim, name="projection")(inputs)
+
+
+class AggregatedImageEncoder(nn.Module):
+    """Encoder of region features `[I, R, Dv]` with region counts `[I]`: `residual_projection`."""
 
     embed_dim: int
     axis_name: str | None = None
@@ -53,11 +75,7 @@ class AggregatedImageEncoder(nn.Module):
         mask = is_region.astype(jnp.float32)
         # NaN in the padding must not reach the gradient.
         images = jnp.where(is_region[..., None], images, 0.0)
-        hidden = Linear(self.embed_dim // 2, name="hidden")(images)
-        norm = BatchNorm(2, self.axis_name, name="norm")
-        hidden = nn.relu(norm(hidden, train, mask[..., None]))
-        local = Linear(self.embed_dim, name="residual")(hidden)
-        local += Linear(self.embed_dim, name="projection")(images)
+        local = residual_projection(images, mask, self.embed_dim, self.axis_name, train)
         overall = Aggregator(name="aggregator")(local, mask)
         return ImageCode(l2_normalise(local) * mask[..., None], mask, overall)
 

@@ -59,7 +59,7 @@ class Maker:
         if self.metric is None:
             raise ConfigError(
                 f"{self.name}: found {self.head}, expected heads with vectors: vse, aggregate, "
-                "linear or (without an ensemble) pem"
+                "centred, linear or (without an ensemble) pem"
             )
 
 

@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from experiments.bench import epoch, score, step
+from experiments.bench import epoch, score, step, weights
+from experiments.script import read_rows
 
 TINY = ("--regions=3", "--features=6", "--repeats=2", "--embed_dim=8", "--sim_dim=8")
 
@@ -30,6 +31,16 @@ def test_results_are_written(script, flags, quantity, tmp_path, monkeypatch):
     assert found["machine"]["processor"] not in ("", "x86_64")
     assert (found.get("process_peak_gib", 0) > 0) == (script in (step, score))
     assert found["sizes"]["embed_dim"] == 8
+
+
+@pytest.mark.slow
+def test_cost_of_weights_has_a_row_per_method(tmp_path, monkeypatch):
+    file = tmp_path / "cost.csv"
+    monkeypatch.setattr(sys, "argv", ["bench", *TINY, "--batch=4", f"--csv={file}"])
+    weights.main()
+    rows = read_rows(file)
+    assert [row["method"] for row in rows] == list(weights.METHODS)
+    assert all(float(row["ratio with weights"]) > 0 for row in rows)
 
 
 def operations(head: str, method: str, *more: str) -> float:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2rm_jax.losses.rectification import append, centred, nearest_mean
+from l2rm_jax.losses.rectification import append, nearest_mean
 
 RNG = np.random.default_rng(0)
 
@@ -34,10 +34,3 @@ def test_means_are_of_the_nearest_among_the_filled(count):
         order = np.argsort(-(keys[:count] @ query))[:3]
         expected = unit(values[order].sum(axis=0)) if count else np.zeros(4)
         np.testing.assert_allclose(mean, expected, atol=1e-6)
-
-
-def test_centred_vectors_have_unit_length_and_ignore_a_shift():
-    vectors = RNG.normal(size=(6, 4)).astype(np.float32)
-    found = np.asarray(centred(jnp.asarray(vectors)))
-    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
-    np.testing.assert_allclose(found, centred(jnp.asarray(vectors) + 0.5), atol=1e-5)

@@ -31,7 +31,7 @@ def losses() -> np.ndarray:
     return np.where(low, rng.normal(0.2, 0.03, low.shape), rng.normal(1.0, 0.03, low.shape))
 
 
-@pytest.mark.parametrize("name", ["ncr", "bicro"])
+@pytest.mark.parametrize("name", ["ncr", "bicro", "in2r"])
 def test_each_network_trains_on_the_split_of_the_other(name):
     plan = method_of(name).plan(lambda score: losses(), pairs(), MAIN)
     expected = {
@@ -51,7 +51,7 @@ def test_each_network_trains_on_the_split_of_the_other(name):
         assert (posterior[0, :15] < 0.1).all() and (posterior[1, 30:] < 0.1).all()
 
 
-@pytest.mark.parametrize("name", ["ncr", "bicro", "sps", "cream"])
+@pytest.mark.parametrize("name", ["ncr", "bicro", "sps", "cream", "in2r"])
 def test_a_single_network_trains_on_its_own_split(name):
     config = tiny_config(name, "vse")
     config.train.networks = 1

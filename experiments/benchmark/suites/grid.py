@@ -34,7 +34,7 @@ _TOLD = {"mismatch.protocol": SEMI_PAIRED, "mismatch.paired_images": paired_imag
 ROWS = {
     method: Row(
         {"method": method, **(_TOLD if method == "rcsl" else {})},
-        "loss" if method in SPLITTING else "",
+        "loss" if method in (*SPLITTING, "in2r") else "",
     )
     for method in ours(METHODS)
 }

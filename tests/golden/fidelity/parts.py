@@ -12,6 +12,7 @@ from tests.golden.fidelity import (
     compared_steps,
     dual_encoding,
     heads,
+    in2r_step,
     losses,
     models,
     newer_heads,
@@ -205,6 +206,10 @@ PARTS = {
             "means of the nearest": 1e-6,
         },
     ),
+    "s_in2r_step*": Part(
+        in2r_step.in2r_step,
+        {"options": 1e-6, "vectors": 1e-5, **STEP, "queue": 1e-5, "places": 0.0},
+    ),
     "t_chan*": Part(
         newer_heads.chan,
         {
@@ -341,7 +346,9 @@ NOT_COMPARED = {
         "VHACoding/MaxPooling/sims",
     ),
     "a fit of ten iterations; ours runs to convergence": ("*/own/params_arazo10",),
-    "IN2R's refiner, which is not here": ("refiner/*", "opt/correction_weight"),
+    "IN2R's refiner, which is not here": (
+        *("refiner/*", "opt/correction_weight", "*_refiner_[it]2[it]/*", "derived/paper_*"),
+    ),
     "sums of compared losses of the two directions": ("*/loss_of_images*", "*/loss_of_texts*"),
     "the rates of the updates are given": ("step/opt/*",),
     "less than one pair to forget: theirs divides 0 by 0, ours refuses it": (

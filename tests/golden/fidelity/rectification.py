@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from l2rm_jax.losses import contrastive, ranking
-from l2rm_jax.losses.rectification import append, centred, nearest_mean
+from l2rm_jax.losses.rectification import append, nearest_mean
+from l2rm_jax.models.centred import Centring
 from tests.golden.fidelity.arrays import Arrays
 from tests.golden.fidelity.losses import value_and_gradient
 
@@ -31,7 +32,9 @@ def in2r(arrays: Arrays) -> None:
         stored.check_losses(values)
         stored.check("losses, relative", per_pair, "eval_loss")
     for name in ("images", "captions"):
-        ours = centred(jnp.asarray(arrays[f"centre/{name}"]))
+        vectors = jnp.asarray(arrays[f"centre/{name}"])
+        statistics = {"batch_stats": {"mean": jnp.zeros(vectors.shape[1])}}
+        ours, _ = Centring().apply(statistics, vectors, True, mutable=["batch_stats"])
         arrays.check("centred vectors", ours, f"centre/out_{name}")
     _check_queue(arrays.under("queue/"))
 

@@ -99,12 +99,12 @@ def _check_step(arrays: Arrays, model: RetrievalModel, variables: dict, batches:
     _, adam = state.opt_state
     theirs = _stored(out.under("grad_clipped/"), arrays.under("w/"))["params"]
     most = largest(np.nanmax(np.abs(x)) for x in jax.tree.leaves(theirs))
-    errors = jax.tree.map(lambda moment, x: _known_difference(10 * moment, x), adam.mu, theirs)
+    errors = jax.tree.map(lambda moment, x: known_difference(10 * moment, x), adam.mu, theirs)
     out.add("gradients of the step / largest", largest(jax.tree.leaves(errors)) / most)
 
     after = _stored(out.under("after/"), arrays.under("w/"))
     ours = {"params": state.params, "batch_stats": state.batch_stats}
-    errors = jax.tree.map(_known_difference, ours, after)
+    errors = jax.tree.map(known_difference, ours, after)
     # Batch normalisation follows this bias, so its gradient is noise. Adam turns noise into steps
     # as long as any other.
     noise = errors["params"]["image_encoder"]["hidden"].pop("bias")
@@ -164,5 +164,5 @@ def _stored(given: Mapping, weights: Mapping) -> dict:
     return _variables({**absent, **given})
 
 
-def _known_difference(ours, theirs) -> float:
+def known_difference(ours, theirs) -> float:
     return 0.0 if np.isnan(theirs).all() else difference(ours, theirs)
