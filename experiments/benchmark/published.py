@@ -7,7 +7,7 @@ from l2rm_jax.settings import COMPARED
 
 
 def published_suite(config: str, protocols: Sequence[str], rates: Sequence[float]) -> Suite:
-    """Return the suite of a data set: heads `sgr` and `saf`, three seeds.
+    """Return the suite of a data set: heads `sgr` and `saf` or a method's own, three seeds.
 
     Args:
       config: name of its config, which is also a key of `COMPARED`; rows start from its variants.
@@ -22,4 +22,9 @@ def published_suite(config: str, protocols: Sequence[str], rates: Sequence[float
     for method in COMPARED[config]:
         split = "" if method == "crcl" else "loss"
         rows[method] = Row({"method": method}, split, config=f"{config}:{method}")
-    return Suite(config, rows, (Grid(tuple(rows), ("sgr", "saf"), protocols, rates, (0, 1, 2)),))
+    heads = {row: ("sgr", "saf") for row in rows}
+    for method, (_, _, changes) in COMPARED[config].items():
+        if "model.head" in changes:
+            heads[method] = (changes["model.head"],)
+    grids = (Grid((row,), heads[row], protocols, rates, (0, 1, 2)) for row in rows)
+    return Suite(config, rows, tuple(grids))
