@@ -74,6 +74,8 @@ class Judged(NamedTuple):
       similarity: [pairs] cosine of image and caption.
       contrast: [pairs] how differently the images of the fold fit the caption, in nats.
       likeness: [pairs] of the caption to captions of similar trusted images; NaN without any.
+      witness: [pairs, 3] captions of the most similar trusted images, as places of
+        `Witnesses.texts`; [pairs, 0] without them.
       fold: [pairs] fold whose model scored the pair.
       image_of: [pairs] row of the image.
       image_key: [pairs] hash of the image.
@@ -86,6 +88,7 @@ class Judged(NamedTuple):
     similarity: Float32[np.ndarray, " pairs"]
     contrast: Float32[np.ndarray, " pairs"]
     likeness: Float32[np.ndarray, " pairs"]
+    witness: Int[np.ndarray, "pairs shown"]
     fold: Int[np.ndarray, " pairs"]
     image_of: Int[np.ndarray, " pairs"]
     image_key: UInt64[np.ndarray, " pairs"]

@@ -1,8 +1,10 @@
 """Judge a set of new pairs by a kept judge: scores pair by pair, then the numbers of the set."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 
 from l2rm_jax.data.pairs import SUSPICIOUS, Pairs
 from l2rm_jax.data.vectors import has_vectors
@@ -76,11 +78,11 @@ def score_pairs(judge: KeptJudge, pairs: Pairs, keys: Keys | None = None) -> Jud
     fold, rows = judge.fold_of(key), np.arange(len(image_of))
     found = judge.scores((pairs.images, pairs.captions), image_of, rows, key, fold)
     p = p_values(found[0], judge.reference.information, judge.weights())
-    like = np.full(len(p), np.nan, np.float32)
+    like, witness = np.full(len(p), np.nan, np.float32), np.zeros((len(p), 0), np.int32)
     if judge.witnesses is not None:
-        like = likeness(judge.witnesses, judge.model(0), pairs, keys.image)
+        like, witness = likeness(judge.witnesses, judge.model(0), pairs, keys.image)
     pair_key, sample = keys.of_pairs(image_of), draw_sample(pairs, keys)
-    return Judged(p, *found, like, fold, image_of, key, pair_key, sample)
+    return Judged(p, *found, like, witness, fold, image_of, key, pair_key, sample)
 
 
 def finish(judge: KeptJudge, parts: Sequence[Judged]) -> Judgement:
@@ -94,7 +96,7 @@ def finish(judge: KeptJudge, parts: Sequence[Judged]) -> Judgement:
     starts = np.cumsum([0, *counts[:-1]])
     image_of = np.concatenate([x.image_of + at for x, at in zip(parts, starts, strict=True)])
     *columns, samples = zip(*parts, strict=True)
-    p, information, similarity, contrast, like, fold, _, key, pair_key = map(
+    p, information, similarity, contrast, like, witness, fold, _, key, pair_key = map(
         np.concatenate, columns
     )
     image = np.unique(key, return_inverse=True)[1]
@@ -137,8 +139,18 @@ def finish(judge: KeptJudge, parts: Sequence[Judged]) -> Judgement:
         ),
         upper_bound=mixture.upper_bound,
         notes=_notes(drift),
-        **empty_fields(len(p)) | {"p": p, "likeness": like},
+        **empty_fields(len(p)) | {"p": p, "likeness": like} | _shown(judge, witness),
     )
+
+
+def _shown(judge: KeptJudge, witness: Int[np.ndarray, "pairs shown"]) -> dict[str, Any]:
+    """Return the fields of a judgement with the texts of witnesses; none if they are not known."""
+    texts = judge.witnesses.texts if judge.witnesses is not None else ()
+    if not texts:
+        return {}
+    used, place = np.unique(witness, return_inverse=True)
+    said = tuple(texts[caption] for caption in used)
+    return {"witness": place.reshape(witness.shape).astype(np.int32), "said": said}
 
 
 def _why_not(images: int, drift: Drift | None) -> str:

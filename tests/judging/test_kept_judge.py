@@ -239,7 +239,7 @@ def test_cosines_are_kept_as_maps_of_identity():
 
 def test_likeness_is_that_of_a_naive_loop(judge, data):
     images, captions, image_of = data[1][:3]
-    found, seen = judge.score(images, captions, image_of).likeness, judge.witnesses
+    found, seen = judge.score(images, captions, image_of), judge.witnesses
     unit = captions - seen.mean
     unit /= np.linalg.norm(unit, axis=1, keepdims=True)
     codes = np.asarray(judge.model(0).encode_images(images))
@@ -247,11 +247,13 @@ def test_likeness_is_that_of_a_naive_loop(judge, data):
         similar = seen.codes.astype(np.float64) @ codes[image_of[pair]]
         near = np.argsort(-similar)[:50]
         weight = np.exp(similar[near] / 0.05)
-        cosine_of_best = (seen.captions[near].astype(np.float64) @ unit[pair]).max(axis=1)
-        expected = (weight * cosine_of_best).sum() / weight.sum()
-        assert found[pair] == pytest.approx(expected, abs=1e-3)
+        cosine = seen.captions[near].astype(np.float64) @ unit[pair]
+        expected = (weight * cosine.max(axis=1)).sum() / weight.sum()
+        assert found.likeness[pair] == pytest.approx(expected, abs=1e-3)
+        shown = near[:3] * 5 + cosine[:3].argmax(axis=1)
+        np.testing.assert_array_equal(found.witness[pair], shown)
     matched = ~data[1][3]
-    assert found[matched].mean() > found[~matched].mean() + 0.2
+    assert found.likeness[matched].mean() > found.likeness[~matched].mean() + 0.2
 
 
 def test_an_image_is_no_witness_of_its_own_caption(judge, data):
