@@ -96,8 +96,8 @@ class Judgement:
       upper_bound: largest share of mismatched pairs if similar images had swapped captions.
       p: [pairs] share of the reference's matched pairs that fit no better; NaN without a reference.
       likeness: [pairs] of the caption to captions of similar trusted images; NaN without any.
-      witness: [pairs, 3] captions of the most similar trusted images, as places in `said`;
-        [pairs, 0] without any.
+      witness: [pairs, 3] captions of the most similar trusted images, as places in `said`, -1 for
+        none; [pairs, 0] without any.
       notes: warnings of a kept judge.
       said: texts of these captions.
       judge: the judge that the audit keeps for new pairs, not in the judgement's file; None if the

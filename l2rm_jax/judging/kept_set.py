@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Int
 
 from l2rm_jax.data.pairs import SUSPICIOUS, Pairs
-from l2rm_jax.data.vectors import has_vectors
+from l2rm_jax.data.vectors import are_sets, have_vectors
 from l2rm_jax.errors import DataError
 from l2rm_jax.judging.classify import kinds
 from l2rm_jax.judging.conformal import p_values, q_values
@@ -38,23 +38,30 @@ LEAST_P = 0.05  # of a pair that fits like a matched one
 
 
 def check_sides(judge: KeptJudge, pairs: Pairs) -> None:
-    """Check that pairs have vectors of the same kind as the judge's.
+    """Check that pairs have vectors, or sets of vectors, of the same kind as the judge's.
 
     Raises:
-      DataError: a side is not vectors, of another size, or of another encoder.
+      DataError: a side is of another kind or size, or of another encoder.
     """
-    if not has_vectors(pairs):
+    if not have_vectors(pairs):
         raise DataError(
-            f"{pairs.name}: found regions or words, expected one vector per image and caption, by "
-            "the encoder of the judge's pairs"
+            f"{pairs.name}: found texts, words or pictures, expected vectors of the encoder of the "
+            "judge's pairs"
         )
-    expected = judge.models.image_mean.shape[1], judge.models.caption_mean.shape[1]
-    found = (pairs.images.shape[-1], pairs.captions.shape[-1])
-    for side, size, other in zip(("images", "captions"), expected, found, strict=True):
-        if size != other:
+    sizes = judge.models.image_mean.shape[1], judge.models.caption_mean.shape[1]
+    for side, pooling, size in zip(("images", "captions"), judge.poolings, sizes, strict=True):
+        features, is_pooled = getattr(pairs, side), pooling is not None
+        if are_sets(features) != is_pooled:
+            found, expected = ("one vector", "several")[:: 1 if is_pooled else -1]
             raise DataError(
-                f"{pairs.name}: {side}: found vectors with {other} dimensions, expected {size}, as "
-                "the pairs of the judge have"
+                f"{pairs.name}: {side}: found {found} each, expected {expected}, as the pairs of "
+                "the judge have"
+            )
+        size = pooling.words.shape[1] if is_pooled else size
+        if features.shape[-1] != size:
+            raise DataError(
+                f"{pairs.name}: {side}: found vectors with {features.shape[-1]} dimensions, "
+                f"expected {size}, as the pairs of the judge have"
             )
     encoders = pairs.encoder, judge.about.encoder
     if all(encoders) and encoders[0] != encoders[1]:

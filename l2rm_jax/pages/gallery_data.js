@@ -117,7 +117,8 @@ function informationOf(row) {
 // Captions of the most similar trusted images, three for each pair.
 function witnessesOf(row) {
   const each = data.witness ? data.witness.length / data.image.length : 0;
-  return [...(data.witness ?? []).slice(row * each, (row + 1) * each)].map((place) => data.said[place]);
+  const places = [...(data.witness ?? []).slice(row * each, (row + 1) * each)];
+  return places.filter((place) => place >= 0).map((place) => data.said[place]);
 }
 
 // The proposed captions of a pair: rows of captions and codes of their probabilities, best first.
