@@ -19,6 +19,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from l2rm_jax.data.full_disk import is_full, named_if_full
+from l2rm_jax.data.regular_files import refuse_other_kinds
 from l2rm_jax.errors import ConfigError, DataError, L2RMError, first_line
 
 _log = logging.getLogger(__name__)
@@ -108,6 +109,7 @@ def open_arrays(path: str | Path, what: str, hint: str) -> Iterator[Mapping[str,
     Raises:
       DataError: the file is missing or damaged, or a requested array is missing.
     """
+    refuse_other_kinds(path)
     try:
         # NumPy leaves a damaged file open that it has opened itself.
         with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
