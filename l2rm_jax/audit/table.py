@@ -13,7 +13,7 @@ from jaxtyping import Bool
 from l2rm_jax.audit.audit import Audit
 from l2rm_jax.audit.review import Decisions
 from l2rm_jax.data.columns import column_values
-from l2rm_jax.data.files import named_if_full
+from l2rm_jax.data.full_disk import named_if_full
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.parquet_vectors import open_parquet
 from l2rm_jax.data.spreadsheet_cells import original_cell, plain_cell

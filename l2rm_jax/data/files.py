@@ -1,7 +1,6 @@
 """Open arrays and write files safely; every reader and writer uses these functions."""
 
 import contextlib
-import errno
 import glob
 import io
 import itertools
@@ -19,13 +18,14 @@ from typing import Any
 import numpy as np
 from filelock import FileLock, Timeout
 
+from l2rm_jax.data.full_disk import is_full, named_if_full
+from l2rm_jax.data.regular_files import refuse_other_kinds
 from l2rm_jax.errors import ConfigError, DataError, L2RMError, first_line
 
 _log = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.5  # longer than a process holds a lock while it only looks at the others
 # Folders of macOS, Synology, Linux and Windows, in small letters.
 _SYSTEM = {"__macosx", "@eadir", "lost+found", "$recycle.bin", "system volume information"}
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # there is no room for a file
 _FLAGS = {"directory": "out", "page": "html"}  # of the command line, by the kind of path
 
 
@@ -109,6 +109,7 @@ def open_arrays(path: str | Path, what: str, hint: str) -> Iterator[Mapping[str,
     Raises:
       DataError: the file is missing or damaged, or a requested array is missing.
     """
+    refuse_other_kinds(path)
     try:
         # NumPy leaves a damaged file open that it has opened itself.
         with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
@@ -338,29 +339,6 @@ def replace_lines(path: Path, lines: Iterable[str]) -> None:
     replace_file(path, "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape"))
 
 
-def is_full(error: OSError) -> bool:
-    """Return whether an error says that there is no room for a file."""
-    return error.errno in _FULL
-
-
-@contextlib.contextmanager
-def named_if_full(path: Path) -> Iterator[None]:
-    """Name the file in an error of this `with` block for a full disk, which names none itself.
-
-    Raises:
-      OSError: there is no room, with the path of the file.
-    """
-    try:
-        yield
-    except OSError as error:
-        is_named = error.filename is not None and error.filename2 is None  # two: of a copy
-        if not is_full(error) or is_named:
-            raise
-        raise OSError(
-            error.errno, os.strerror(error.errno), str(error.filename2 or path)
-        ) from error
-
-
 def replace_array(path: Path, array: np.ndarray) -> None:
     """Write a small array to a `.npy` file as `replace_file` does."""
     content = io.BytesIO()
@@ -376,5 +354,6 @@ def replace_file(path: Path, content: bytes) -> None:
         unfinished.write_bytes(content)
     except OSError as error:  # a full disk, for example; that error names no file
         unfinished.unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        size = f": found no room for {len(content):,} bytes" if is_full(error) else ""
+        raise OSError(error.errno, f"{error.strerror}{size}", str(path)) from error
     unfinished.replace(path)

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 from jaxtyping import Int, Shaped
 
-from l2rm_jax.data.files import is_full, named_if_full
+from l2rm_jax.data.full_disk import is_full, named_if_full
 from l2rm_jax.errors import DataError
 
 T = TypeVar("T")

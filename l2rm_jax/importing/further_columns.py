@@ -11,7 +11,7 @@ from jaxtyping import Int
 from pyarrow import parquet
 
 from l2rm_jax.data.arrow_columns import cast_column, column_type, whole_column
-from l2rm_jax.data.files import named_if_full
+from l2rm_jax.data.full_disk import named_if_full
 from l2rm_jax.data.shards import DIGEST
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.importing.column_names import LINES

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from l2rm_jax.data.files import is_full, is_hidden, visible_files
+from l2rm_jax.data.files import is_hidden, visible_files
+from l2rm_jax.data.full_disk import is_full
 from l2rm_jax.data.parquet_vectors import open_parquet
 from l2rm_jax.data.regular_files import check_regular
 from l2rm_jax.errors import DataError, first_line, nearest_flag

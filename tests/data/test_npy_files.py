@@ -11,7 +11,8 @@ import pytest
 
 from l2rm_jax.data.contents import checked_vectors, hash_array
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.files import named_if_full, new_directory, new_file, open_array, replace_file
+from l2rm_jax.data.files import new_directory, new_file, open_array, replace_file
+from l2rm_jax.data.full_disk import named_if_full
 from l2rm_jax.data.npy_files import RowFile, still_whole, write_array
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.shards import ShardRows
@@ -145,10 +146,10 @@ def test_a_file_that_was_replaced_is_still_read(tmp_path):
 
 
 def fill(path: Path) -> None:
-    with path.open("wb") as file:
+    path.unlink(missing_ok=True)
+    path.symlink_to(FULL)
+    with path.open("wb", buffering=0) as file:
         file.write(b"x")
-        with FULL.open("wb", buffering=0) as disk:
-            disk.write(b"x")
 
 
 @needs_full
@@ -158,7 +159,11 @@ def test_every_writer_names_its_file(tmp_path):
     assert refused.value.filename == str(tmp_path / "page.html")
     with pytest.raises(OSError) as refused, new_directory(tmp_path / "audit") as unfinished:
         fill(unfinished / "table.csv")
-    assert refused.value.filename == str(tmp_path / "audit.partial")
+    assert refused.value.filename == str(tmp_path / "audit.partial" / "table.csv")
+    with pytest.raises(OSError, match="no room for 9 bytes") as refused:
+        (tmp_path / f"a.{os.getpid()}.unfinished").symlink_to(FULL)
+        replace_file(tmp_path / "a", b"123456789")
+    assert refused.value.filename == str(tmp_path / "a")
     with pytest.raises(OSError) as refused, named_if_full(tmp_path / "copy"):
         raise OSError(errno.ENOSPC, "No space left", "source", None, "target")
     assert refused.value.filename == "target"
