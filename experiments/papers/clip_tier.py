@@ -12,7 +12,8 @@ divided: 1000 for the start (A; also their first 300), 2000 to fine-tune on (B),
 - `start-SIZE-NOISE.npy`: cosine by that model, less the mean cosine of other images and captions;
 - `bank-SIZE-NOISE.npy`: NPC's bank, the posterior of the lower component of a mixture of two
   Gaussians of the pairs' losses in batches of 256;
-- `judged-NOISE.npz`: the judgement of the pairs out of fold, which uses B alone.
+- `judged-NOISE.npz`: the judgement of the pairs out of fold, which uses B alone, and the rematched
+  pairs.
 """
 
 from collections.abc import Sequence
@@ -45,9 +46,11 @@ from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.files import new_directory
 from l2rm_jax.errors import DataError
 from l2rm_jax.judging import judge_pairs, write_judgement
+from l2rm_jax.judging.rematch import rematch
 from l2rm_jax.linear.set_features import fit_pooling
 from l2rm_jax.losses import info_nce_per_pair
 from l2rm_jax.run.config_file import load_config, with_changes
+from l2rm_jax.run.sampling import REMATCHED
 from l2rm_jax.train import train
 
 PARTS = {"a300": (0, 300), "a1000": (0, 1000), "b": (1000, 3000), "dev": (3000, 3500)}
@@ -129,7 +132,9 @@ def write_scores(out: Path, protocol: str, rate: float, seed: int) -> None:
         np.save(out / start_file(size, protocol, rate, seed), cosines - threshold)
         np.save(out / bank_file(size, protocol, rate, seed), bank_posterior(rows, captions))
     judgement = judge_pairs(pairs.to_judge, seed=seed)
-    write_judgement(out / judged_file(protocol, rate, seed), judgement)
+    rematched = rematch(pairs.to_judge, judgement.posterior)._asdict()
+    more = {f"{REMATCHED}_{name}": array for name, array in rematched.items()}
+    write_judgement(out / judged_file(protocol, rate, seed), judgement, **more)
 
 
 def bank_posterior(

@@ -13,6 +13,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from experiments.benchmark.suite import Grid, Row, Suite, equal_updates
+from l2rm_jax.run.sampling import REMATCHED
 
 SIZES = (1000, 300)
 PROTOCOLS, RATES, SEEDS = ("image", "caption"), (0.2, 0.4, 0.6), (0, 1, 2)
@@ -62,7 +63,18 @@ def _by_file(value: float, name: Callable[[ConfigDict], str]) -> dict[str, Any]:
     return {**filtered, "train.epochs": epochs}
 
 
-_JUDGED = {"judgement.path": _in(lambda config: judged_file(*_noise(config)))}
+_OF_JUDGED = _in(lambda config: judged_file(*_noise(config)))
+_JUDGED = {"judgement.path": _OF_JUDGED}
+
+
+def _rematched_epochs(config: ConfigDict) -> int:
+    """Return the epochs with as many updates as all pairs: one has the pairs that are drawn."""
+    file, drawn = Path(_OF_JUDGED(config)), 1 - config.mismatch.rate
+    if file.exists():  # else the runs can only be listed
+        with np.load(file) as judged:
+            posterior, weight = judged["posterior"], judged[f"{REMATCHED}_weight"]
+            drawn = (np.sum(1 - posterior) + np.sum(weight)) / len(posterior)
+    return equal_updates(config, drawn)["train.epochs"]
 
 
 def _rows(size: int, rate: float) -> Mapping[str, Row]:
@@ -100,7 +112,10 @@ def _rows(size: int, rate: float) -> Mapping[str, Row]:
         ),
         "judged draw": ({**_JUDGED, "train.draw": "judgement"}, True),
         "judged weight": ({**_JUDGED, **by_judgement}, False),
-        "recipe": ({**_JUDGED, "train.draw": "rematched"}, False),
+        "recipe": (
+            {**_JUDGED, "train.draw": REMATCHED, "train.epochs": _rematched_epochs},
+            False,
+        ),
         "truth": ({"data.filter": "truth"}, True),
     }
     suffix = f" {size}" + ("" if rate == TUNED else " fast")
