@@ -8,6 +8,7 @@ Parquet files, once, into Arrow files in a directory of the import, and the file
 import logging
 import os
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -179,7 +180,18 @@ def _files_of_directory(path: Path) -> tuple[str, list[Path]]:
             return kind, own
     if pictures := find_pictures(files):
         return "files", pictures
-    raise DataError(f"{path}: found no table in this directory, {_EXPECTED}")
+    raise DataError(
+        f"{path}: found no table in this directory, {_EXPECTED}", hint=_import_of_arrays(files)
+    )
+
+
+def _import_of_arrays(files: Sequence[Path]) -> str | None:
+    """Return a command for a directory with two arrays: the vectors of images, and of captions."""
+    arrays = sorted((x for x in files if x.suffix == ".npy"), key=lambda x: "im" not in x.stem)
+    if len(arrays) != 2:
+        return None
+    images, captions = (shlex.quote(str(file)) for file in arrays)
+    return f"l2rm import --image_vectors={images} --caption_vectors={captions} --out=data/mine"
 
 
 def _read(

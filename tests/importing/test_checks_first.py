@@ -41,6 +41,14 @@ def test_mistyped_names_are_corrected(table, tmp_path):
     assert missing.hint == f"--image_vectors={tmp_path / 'images.npy'}"
 
 
+def test_a_directory_of_two_arrays_has_a_command(tmp_path):
+    for name in ("captions", "images"):
+        np.save(tmp_path / f"{name}.npy", np.eye(3))
+    hint = refused(Request(tmp_path / "out", str(tmp_path), encoder="pixels")).hint
+    flags = f"--image_vectors={tmp_path}/images.npy --caption_vectors={tmp_path}/captions.npy"
+    assert hint == f"l2rm import {flags} --out=data/mine"
+
+
 def test_a_mistyped_encoder_is_refused_before_its_library_is_loaded(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "encoders" / "minilm").mkdir(parents=True)
