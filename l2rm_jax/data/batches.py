@@ -15,7 +15,7 @@ from jaxtyping import Int
 
 from l2rm_jax.console import unconfigured_root
 from l2rm_jax.data import pairs
-from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.features import LazyRows, RegionFeatures
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.train_pairs import TrainPairs, token_counts
 from l2rm_jax.devices.batch import Batch
@@ -37,6 +37,7 @@ def scoring_batches(
     epoch: int,
     max_words: int = MAX_WORDS,
     share: Share = WHOLE_BATCH,
+    vectors: LazyRows | None = None,
 ) -> Iterator[tuple[Batch, Int[np.ndarray, " valid"]]]:
     """Iterate over every pair exactly once, shuffled by (seed, epoch).
 
@@ -49,6 +50,7 @@ def scoring_batches(
       epoch: number of the epoch.
       max_words: as in `TrainStream`.
       share: the host's share of each global batch.
+      vectors: as in `BatchReader`.
 
     Yields:
       The share of a global batch, and the rows of its valid pairs, which come first in the global
@@ -57,7 +59,7 @@ def scoring_batches(
     Raises:
       DataError: while iterating, if a feature is not finite.
     """
-    reader = BatchReader(dataset, BUCKETS, max_words, share)
+    reader = BatchReader(dataset, BUCKETS, max_words, share, vectors)
     steps = -(-len(dataset) // batch_size)
     order = np.random.default_rng(stream_seed(seed, epoch, "scoring")).permutation(len(dataset))
     order = np.resize(order, (steps, batch_size))  # repeats the first pairs at the end
@@ -70,13 +72,22 @@ def scoring_batches(
 
 
 def image_batches(
-    images: RegionFeatures | Pixels, batch_size: int, rows: Int[np.ndarray, " n"] | None = None
+    images: RegionFeatures | Pixels,
+    batch_size: int,
+    rows: Int[np.ndarray, " n"] | None = None,
+    share: Share = WHOLE_BATCH,
 ) -> Iterator[tuple[Batch, int]]:
     """Iterate over the images of the given rows, in that order; over all images without `rows`.
 
+    Args:
+      images: the images.
+      batch_size: images per global batch.
+      rows: [n] rows of images.
+      share: the host's share of each global batch.
+
     Yields:
-      The images of a batch, and the number of valid ones: the last batch is filled up with images
-      of one region of zeros.
+      The share of a global batch, and the number of valid images, which come first in the global
+      batch: the last one is filled up with images of one region of zeros.
 
     Raises:
       DataError: while iterating, if a feature is not finite.
@@ -84,12 +95,14 @@ def image_batches(
     order = np.arange(len(images)) if rows is None else rows
 
     def build(step: int) -> tuple[Batch, int]:
-        part = order[step * batch_size : (step + 1) * batch_size]
-        features = images.rows(part)
-        padded = np.zeros((batch_size, *features.shape[1:]), features.dtype)
-        regions = np.ones(batch_size, np.int32)
-        padded[: len(part)], regions[: len(part)] = features, images.region_counts(part)
-        return Batch(padded, regions), len(part)
+        valid = order[step * batch_size : (step + 1) * batch_size]
+        part = share.take(np.pad(valid, (0, batch_size - len(valid)), constant_values=-1))
+        own = part[part >= 0]
+        features = images.rows(own)
+        padded = np.zeros((len(part), *features.shape[1:]), features.dtype)
+        regions = np.ones(len(part), np.int32)
+        padded[: len(own)], regions[: len(own)] = features, images.region_counts(own)
+        return Batch(padded, regions), len(valid)
 
     return read_ahead(build, range(-(-len(order) // batch_size)))
 
@@ -175,6 +188,8 @@ class BatchReader(CaptionReader):
       buckets: as in `CaptionReader`.
       max_words: as in `CaptionReader`.
       share: the host's share of each global batch.
+      vectors: [pairs, ...] the head's vectors of the image of each pair, which replace the image in
+        a batch; None reads the images.
 
     Raises:
       ConfigError: as `CaptionReader`.
@@ -186,9 +201,10 @@ class BatchReader(CaptionReader):
         buckets: Sequence[int],
         max_words: int | None,
         share: Share = WHOLE_BATCH,
+        vectors: LazyRows | None = None,
     ):
         super().__init__(dataset.tokens, buckets, max_words)
-        self.dataset, self._share = dataset, share
+        self.dataset, self._share, self._vectors = dataset, share, vectors
 
     def batch(
         self,
@@ -208,13 +224,14 @@ class BatchReader(CaptionReader):
         older = np.asarray(older_images, np.int32)
         stored = np.concatenate([self.dataset.stored_image[image_rows].astype(np.int32), older])
         stored, image_rows, caption_rows = map(self._share.take, (stored, image_rows, caption_rows))
-        images = self.dataset.images
-        return self.captions(caption_rows, words)._replace(
-            images=images.rows(stored),
-            regions=images.region_counts(stored),
+        batch = self.captions(caption_rows, words)._replace(
             pair_index=np.where(image_rows == caption_rows, caption_rows, -1).astype(np.int32),
             image_index=stored,
         )
+        if self._vectors is not None:
+            return batch._replace(vectors=self._vectors[image_rows])
+        images = self.dataset.images
+        return batch._replace(images=images.rows(stored), regions=images.region_counts(stored))
 
 
 def read_ahead(build: Callable[[int], T], steps: range) -> Iterator[T]:

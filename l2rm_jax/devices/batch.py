@@ -15,7 +15,8 @@ class Batch(NamedTuple):
     """B pairs, with captions padded to a common number of words; or only one side of them.
 
     There are Q = B images, unless a queue appends older images to the images of the B pairs (see
-    `data.TrainStream`). The fields of a side that is left out are None.
+    `data.TrainStream`). The fields of a side that is left out are None, as are the images where
+    `vectors` replaces them.
     """
 
     images: Images | None = None  # features of the stored images, or their pixels
@@ -24,3 +25,5 @@ class Batch(NamedTuple):
     lengths: Int32[Array, " B"] | None = None  # number of tokens of each caption, 1 to L
     pair_index: Int32[Array, " B"] | None = None  # row in the data set; -1: not a stored pair
     image_index: Int32[Array, " Q"] | None = None  # rows of the stored images
+    # The head's vectors of the images, encoded before: `[Q, n, D]` for a model of n networks.
+    vectors: Float32[Array, "Q *n D"] | None = None

@@ -14,10 +14,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
+from l2rm_jax.devices import parallel
+from l2rm_jax.devices.batch import Batch
 from l2rm_jax.methods.base import EpochPlan, LossSplit, Method, TrainState
 from l2rm_jax.methods.split import call_matched
+from l2rm_jax.models.retrieval import RetrievalModel
 
 LETTERS = "abcdefgh"
 
@@ -36,6 +39,11 @@ def network(state: TrainState, n: int | Array) -> TrainState:
     """Extract the state of network n, with the network's own key."""
     own = jax.tree.map(lambda leaf: leaf[n], _parts(state))
     return state.replace(**own, key=jax.random.fold_in(state.key, n))
+
+
+def batch_of_network(batch: Batch, n: int) -> Batch:
+    """Select network n's vectors of the images, in a batch that has vectors of several networks."""
+    return batch if batch.vectors is None else batch._replace(vectors=batch.vectors[:, n])
 
 
 def over_networks(
@@ -79,9 +87,29 @@ def scores_of_networks(score: Callable, networks: int) -> Callable:
     def scores(state: TrainState, batch: Any) -> Array:
         if networks == 1:
             return score(state, batch)[None]
-        return over_networks(lambda own, _: (own, score(own, batch)), state, [()] * networks)[1]
+        inputs = [batch_of_network(batch, n).vectors for n in range(networks)]
+
+        def score_one(own: TrainState, vectors: Any) -> tuple[TrainState, Array]:
+            return own, score(own, batch._replace(vectors=vectors))
+
+        return over_networks(score_one, state, inputs)[1]
 
     return scores
+
+
+@functools.cache  # compiled once per object
+def vectors_of_networks(model: RetrievalModel, networks: int) -> Callable:
+    """Make the function `(state, batch) -> Batch.vectors` of a head with `embed_images`."""
+
+    def vectors(state: TrainState, batch: Batch) -> Float[Array, "B D"]:
+        variables = {"params": state.params, "batch_stats": state.batch_stats}
+        own = model.apply(variables, batch, method="embed_images")
+        return parallel.global_rows(own, model.axis_name)
+
+    def vectors_of_each(state: TrainState, batch: Batch) -> Float[Array, "B n D"]:
+        return jnp.swapaxes(scores_of_networks(vectors, networks)(state, batch), 0, 1)
+
+    return vectors if networks == 1 else vectors_of_each
 
 
 def mean_metrics(metrics: Any) -> dict[str, Array]:
@@ -185,7 +213,7 @@ def side_by_side(method: Method, networks: int) -> Method:
     # A scoring function is compiled once per object, so create each object only once.
     @functools.cache
     def score_of(score: Callable, n: int) -> Callable:
-        return lambda state, batch: score(network(state, n), batch)
+        return lambda state, batch: score(network(state, n), batch_of_network(batch, n))
 
     def plan(score_pairs: Callable, dataset: Any, epoch: int) -> EpochPlan:
         def plan_of(n: int) -> EpochPlan:

@@ -219,7 +219,10 @@ def _loss(
 
 
 def _embed(model, batch):
-    return base.unit_vectors(model, *model.encode(batch))
+    if batch.vectors is None:
+        return base.unit_vectors(model, *model.encode(batch))
+    vectors = model.embed_images(batch), model.embed_captions(batch)
+    return tuple(parallel.global_rows(x, model.axis_name) for x in vectors)
 
 
 def _score(model, drawn, mined=None) -> tuple[tuple, Float[Array, "B D"], Float[Array, "B D"]]:

@@ -128,7 +128,12 @@ class RetrievalModel(nn.Module):
         return jax.vmap(lambda *sample: change(*sample, *settings))(keys, samples, counts)
 
     def embed_images(self, batch: Batch) -> Float[Array, "I D"]:
-        """Image vectors in evaluation mode; needs a head with a `metric`."""
+        """Image vectors in evaluation mode, or the `vectors` of the batch.
+
+        Needs a head with a `metric`.
+        """
+        if batch.vectors is not None:
+            return batch.vectors
         return self.similarity_head.embed_images(self.encode_images(batch))
 
     def embed_captions(self, batch: Batch) -> Float[Array, "J D"]:
@@ -155,18 +160,27 @@ class RetrievalModel(nn.Module):
         devices, scores all images with its own captions, and receives the other columns of the
         matrix. Captions stay on their device because SAF normalises per caption, which then needs
         no exchange inside the head.
+
+        A batch with `vectors` of its images needs a head whose similarity is a product, and is
+        scored in evaluation mode.
         """
-        return self.similarity_across_devices(*self.encode(batch, train), train)
+        if batch.vectors is None:
+            return self.similarity_across_devices(*self.encode(batch, train), train)
+        texts = self.embed_captions(batch)
+        return self._across_devices(lambda images: images @ texts.T, self.embed_images(batch))
 
     def similarity_across_devices(
         self, images: ImageCode, texts: TextCode, train: bool = False
     ) -> Float[Array, "all_I all_J"]:
         """Similarities of the encoded images and captions of all devices, the same on each."""
+        return self._across_devices(lambda images: self.similarity(images, texts, train), images)
+
+    def _across_devices(self, score: Callable, images: Any) -> Float[Array, "all_I all_J"]:
+        """Score the images of all devices, a tree of arrays, with the captions of each device."""
         if self.axis_name is None:
-            return self.similarity(images, texts, train)
+            return score(images)
         images = jax.lax.all_gather(images, self.axis_name, tiled=True)
-        sims = self.similarity(images, texts, train)
-        return jax.lax.all_gather(sims, self.axis_name, axis=1, tiled=True)
+        return jax.lax.all_gather(score(images), self.axis_name, axis=1, tiled=True)
 
     def global_cosine(self, batch: Batch) -> Float[Array, "all_I all_J"]:
         """Cosines of mean region vectors and mean word vectors, in training mode.

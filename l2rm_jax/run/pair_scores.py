@@ -1,4 +1,4 @@
-"""Collect the values of all rows from batches."""
+"""Collect the values of all rows from batches; the vectors of the images of pairs."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -8,6 +8,11 @@ import numpy as np
 from jaxtyping import Int
 
 from l2rm_jax.console import progress_bar
+from l2rm_jax.data.batches import image_batches
+from l2rm_jax.data.features import LazyRows
+from l2rm_jax.data.train_pairs import TrainPairs
+from l2rm_jax.devices.batch import Batch
+from l2rm_jax.devices.hosts import Share
 
 
 def collect_rows(
@@ -51,3 +56,29 @@ def collect_rows(
         if started is not None:
             fetch(*started)
     return values
+
+
+def encode_images(
+    pairs: TrainPairs, encode: Callable[[Batch], Any], batch_size: int, share: Share, title: str
+) -> LazyRows:
+    """Encode each image of the pairs once, however many captions it has.
+
+    Args:
+      pairs: the pairs; images without a pair are not read.
+      encode: maps the host's share of a batch of images to the vectors `[B, ...]` of the batch.
+      batch_size: images per global batch.
+      share: the host's share of each global batch.
+      title: title of the progress bar.
+
+    Returns:
+      The vectors of the image of each pair, `[pairs, ...]`.
+    """
+    used, place = np.unique(pairs.stored_image, return_inverse=True)
+    starts = range(0, len(used), batch_size)
+    batches = (
+        (batch, np.arange(start, start + valid))
+        for start, (batch, valid) in zip(
+            starts, image_batches(pairs.images, batch_size, used, share), strict=True
+        )
+    )
+    return LazyRows(collect_rows(batches, encode, len(used), title), place)

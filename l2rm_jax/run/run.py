@@ -19,6 +19,7 @@ from jaxtyping import Int
 from ml_collections import ConfigDict
 
 from l2rm_jax.data.batches import scoring_batches
+from l2rm_jax.data.features import LazyRows
 from l2rm_jax.data.streams import TrainStream
 from l2rm_jax.data.train_pairs import Data, TrainPairs
 from l2rm_jax.devices.batch import Batch
@@ -29,14 +30,14 @@ from l2rm_jax.evaluation.recall import recalls
 from l2rm_jax.evaluation.scoring import Scorer
 from l2rm_jax.methods import EpochPlan, make_method
 from l2rm_jax.methods.base import TrainState, skip_non_finite
-from l2rm_jax.methods.networks import combine_scores
+from l2rm_jax.methods.networks import combine_scores, vectors_of_networks
 from l2rm_jax.methods.pair_values import initial_state, replace_pair_values
 from l2rm_jax.models import make_model
 from l2rm_jax.run.checkpoints import RunCheckpoints
 from l2rm_jax.run.health import Health, make_reference, require_finite
 from l2rm_jax.run.inputs import check_train_size
 from l2rm_jax.run.memory_hints import scoring_hints, training_hints
-from l2rm_jax.run.pair_scores import collect_rows
+from l2rm_jax.run.pair_scores import collect_rows, encode_images
 from l2rm_jax.run.pretrained import pretrained_arrays, with_pretrained, with_word_vectors
 from l2rm_jax.run.sampling import draw_pairs
 from l2rm_jax.run.start import with_start
@@ -316,19 +317,22 @@ class Run:
 
         It maps `score(state, batch)`, which returns an array `[B, ...]` or a tree of such arrays,
         over all training pairs, each exactly once, in batches shuffled by (seed, epoch). It returns
-        arrays `[N, ...]` in the order of the pairs.
+        arrays `[N, ...]` in the order of the pairs. If the head compares two vectors by their
+        product, each image is encoded once, and the batches have its vectors.
         """
-        pairs = self.data.train
+        config, pairs = self.config, self.data.train
+        shares = {"batch_size": config.train.batch_size, "share": self.replicas.share}
+        order = {"seed": config.seed, "epoch": epoch, "max_words": config.data.max_words}
+
+        @functools.cache
+        def vectors() -> LazyRows | None:
+            if not self.model.is_product:
+                return None
+            encode = partial(self.apply, vectors_of_networks(self.model, self.method.networks))
+            return encode_images(pairs, encode, title=f"epoch {epoch + 1}: encoding", **shares)
 
         def score_pairs(score: Callable) -> Any:
-            batches = scoring_batches(
-                pairs,
-                batch_size=self.config.train.batch_size,
-                seed=self.config.seed,
-                epoch=epoch,
-                max_words=self.config.data.max_words,
-                share=self.replicas.share,
-            )
+            batches = scoring_batches(pairs, **shares, **order, vectors=vectors())
             title = f"epoch {epoch + 1}: scoring"
             values = collect_rows(batches, partial(self.apply, score), len(pairs), title)
             for leaf in jax.tree.leaves(values):

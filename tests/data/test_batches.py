@@ -42,13 +42,19 @@ def test_scoring_order_depends_on_seed_and_epoch():
     assert first(1, 2) == first(1, 2)
 
 
-def test_hosts_score_their_shares_of_the_same_batches():
-    def batches(share=WHOLE_BATCH) -> list:
-        return list(scoring_batches(make_dataset(), batch_size=32, seed=0, epoch=0, share=share))
-
-    parts = [batches(Share(host, 2)) for host in range(2)]
+@pytest.mark.parametrize(
+    "batches",
+    [
+        lambda pairs, share: scoring_batches(pairs, batch_size=32, seed=0, epoch=0, share=share),
+        lambda pairs, share: image_batches(pairs.images, 32, share=share),
+    ],
+    ids=["pairs", "images"],
+)
+def test_hosts_take_their_shares_of_the_same_batches(batches):
+    parts = [list(batches(make_dataset(), Share(host, 2))) for host in range(2)]
     together = joined([[batch for batch, _ in part] for part in parts])
-    for (batch, rows), again, *of_hosts in zip(batches(), together, *parts, strict=True):
+    whole = batches(make_dataset(), WHOLE_BATCH)
+    for (batch, rows), again, *of_hosts in zip(whole, together, *parts, strict=True):
         jax.tree.map(np.testing.assert_array_equal, batch, again)
         for _, known in of_hosts:
             np.testing.assert_array_equal(known, rows)
