@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from l2rm_jax.data.files import replace_file
 from l2rm_jax.data.frame_columns import columns_of
 from l2rm_jax.data.layouts import open_pairs
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.jobs.files import replace_file
 
 _TABLE = "table."  # before the names of further columns, which may be called like a side
 

@@ -41,7 +41,7 @@ from l2rm_jax.data.train_pairs import TrainPairs
 from l2rm_jax.data.word_report import WordReport, report_texts
 from l2rm_jax.devices.parallel import in_float32
 from l2rm_jax.errors import DataError
-from l2rm_jax.executors import LOCAL, Executor
+from l2rm_jax.jobs import LOCAL, Executor
 from l2rm_jax.joins import Misaligned
 from l2rm_jax.judging import Judgement, KeptJudge, judge_pairs
 from l2rm_jax.judging.judgement import KEPT
@@ -325,7 +325,7 @@ def audit_pairs(
       judge: judge of an audit of trusted pairs (`open_judge`); None: models are fitted to these.
       keep: directory for finished stages, from which the same call resumes after a stop; other
         pairs or settings in the same directory are an error.
-      executor: computes the parts, in this process or in others (`l2rm_jax.executors`).
+      executor: computes the parts, in this process or in others (`l2rm_jax.jobs`).
 
     Raises:
       DataError: a shape, type or value is wrong (lists all of them), or a fold has images of fewer

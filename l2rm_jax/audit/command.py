@@ -37,7 +37,7 @@ from l2rm_jax.data.train_pairs import TrainPairs, token_counts
 from l2rm_jax.data.word_report import WordReport
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, Problems, StoppedError
-from l2rm_jax.executors import SINGLE, Place
+from l2rm_jax.jobs import SINGLE, Place
 from l2rm_jax.joins import Misaligned
 from l2rm_jax.judging import (
     Judgement,

@@ -9,7 +9,6 @@ from l2rm_jax.audit.work import DATA, Work
 from l2rm_jax.cli.mode import SOURCE, Command, Mode
 from l2rm_jax.cli.words import Given, command_text
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.executors import SINGLE
 from l2rm_jax.importing.from_source import (
     data_command,
     describe_rows,
@@ -19,6 +18,7 @@ from l2rm_jax.importing.from_source import (
 from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.sources import find_files
+from l2rm_jax.jobs import SINGLE
 from l2rm_jax.judging import JUDGEMENT_FILE
 
 

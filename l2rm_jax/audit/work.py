@@ -16,10 +16,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from l2rm_jax.data.files import check_new, claim_work, locked_directory, locked_file
 from l2rm_jax.errors import L2RMError
-from l2rm_jax.executors import SINGLE, Share
-from l2rm_jax.executors.shared import Part, wait_for
+from l2rm_jax.jobs import SINGLE, Share
+from l2rm_jax.jobs.files import check_new
+from l2rm_jax.jobs.job import claim_work
+from l2rm_jax.jobs.locks import locked_directory, locked_file
+from l2rm_jax.jobs.shares import Part, wait_for
 
 _USE = "audits into"
 DATA = "data"  # directory of imported data

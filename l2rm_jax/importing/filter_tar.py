@@ -18,17 +18,7 @@ from jaxtyping import Int
 
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data.content_hashes import hash_file
-from l2rm_jax.data.files import (
-    check_new,
-    claim_work,
-    file_states,
-    is_hidden,
-    locked_directory,
-    new_file,
-    open_array,
-    remove_unfinished,
-    replace_file,
-)
+from l2rm_jax.data.files import file_states, is_hidden, open_array
 from l2rm_jax.data.ids import read_image_ids
 from l2rm_jax.data.parquet_vectors import open_parquet
 from l2rm_jax.data.record import DATASET_FILE, read_record, read_shards_record
@@ -41,12 +31,15 @@ from l2rm_jax.data.shards import (
 )
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import DataError
-from l2rm_jax.executors import LOCAL, Executor
 from l2rm_jax.importing.samples import divide_samples
 from l2rm_jax.importing.sources import find_files
 from l2rm_jax.importing.splits import rows_of_splits
 from l2rm_jax.importing.whole_files import read_members
 from l2rm_jax.importing.writing import hash_source
+from l2rm_jax.jobs import LOCAL, Executor
+from l2rm_jax.jobs.files import check_new, new_file, remove_unfinished, replace_file
+from l2rm_jax.jobs.job import claim_work
+from l2rm_jax.jobs.locks import locked_directory
 from l2rm_jax.version import __version__
 
 _log = logging.getLogger(__name__)

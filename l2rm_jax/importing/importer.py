@@ -14,16 +14,7 @@ import numpy as np
 from l2rm_jax.data.content_hashes import hash_file
 from l2rm_jax.data.encoders.encoder import Encoder
 from l2rm_jax.data.encoders.pixels import PIXELS
-from l2rm_jax.data.files import (
-    check_work,
-    claim_work,
-    locked_directory,
-    open_array,
-    other_work_error,
-    remove_unfinished,
-    removed_if_refused,
-    replace_file,
-)
+from l2rm_jax.data.files import open_array
 from l2rm_jax.data.record import BY_RUN, DATASET_FILE
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import DataError
@@ -36,6 +27,9 @@ from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.resolve import Plan, check_missing, find_missing, hash_pairs, read_plan
 from l2rm_jax.importing.splits import NONE, SPLITS
 from l2rm_jax.importing.table_pairs import TablePairs, reject_pairs
+from l2rm_jax.jobs.files import remove_unfinished, replace_file
+from l2rm_jax.jobs.job import check_work, claim_work, other_work_error, removed_if_refused
+from l2rm_jax.jobs.locks import locked_directory
 from l2rm_jax.version import __version__
 
 _log = logging.getLogger(__name__)

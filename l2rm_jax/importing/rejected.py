@@ -6,9 +6,9 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from l2rm_jax.data.files import replace_file
 from l2rm_jax.data.spreadsheet_cells import plain_cell
 from l2rm_jax.errors import DataError
+from l2rm_jax.jobs.files import replace_file
 
 _SHOWN = 10  # kinds of reasons that the error shows
 FILE = "rejected.csv"

@@ -23,14 +23,7 @@ from pyarrow import parquet
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data.captions import read_captions
 from l2rm_jax.data.encoders.encoder import Encoder
-from l2rm_jax.data.files import (
-    claim_work,
-    file_states,
-    locked_directory,
-    remove_unfinished,
-    replace_array,
-    replace_file,
-)
+from l2rm_jax.data.files import file_states, replace_array
 from l2rm_jax.data.ids import read_image_ids
 from l2rm_jax.data.parquet_vectors import open_parquet
 from l2rm_jax.data.record import DATASET_FILE
@@ -38,11 +31,14 @@ from l2rm_jax.data.shards import DIGEST
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.data.spreadsheet_cells import plain_cell
 from l2rm_jax.errors import ConfigError, DataError, named_errors
-from l2rm_jax.executors import LOCAL, SINGLE, Executor, Share
 from l2rm_jax.importing.importer import IDENTITY, WHAT, WORK, import_data
 from l2rm_jax.importing.rejected import FILE as REJECTED
 from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.sources import find_files
+from l2rm_jax.jobs import LOCAL, SINGLE, Executor, Share
+from l2rm_jax.jobs.files import remove_unfinished, replace_file
+from l2rm_jax.jobs.job import claim_work
+from l2rm_jax.jobs.locks import locked_directory
 from l2rm_jax.version import __version__
 
 SPLIT = "train"  # a shard has no splits

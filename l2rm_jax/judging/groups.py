@@ -14,7 +14,7 @@ from jaxtyping import Float, Int, UInt64
 from scipy.sparse.csgraph import connected_components
 
 from l2rm_jax.data.content_hashes import hash_keys
-from l2rm_jax.executors import LOCAL, Executor
+from l2rm_jax.jobs import LOCAL, Executor
 from l2rm_jax.judging.content_keys import Keys, first_of_equals
 from l2rm_jax.linear.rows import BLOCK, Rows, padded_blocks, unit_rows
 

@@ -23,7 +23,7 @@ from l2rm_jax.data.files import open_arrays, replace_arrays
 from l2rm_jax.data.pairs import SUSPICIOUS, Pairs
 from l2rm_jax.data.vectors import as_rows, has_vectors
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.executors import LOCAL, Executor
+from l2rm_jax.jobs import LOCAL, Executor
 from l2rm_jax.judging.classify import conflicts, kinds, with_groups
 from l2rm_jax.judging.content_keys import Keys, content_keys, first_of_equals
 from l2rm_jax.judging.detectors import LINEAR, Detector, FoldTask, Scorer, linear
@@ -120,7 +120,7 @@ def judge_pairs(
         its own folds. None: models are fitted to these pairs.
       keep: directory for finished stages, from which a call with the same arguments resumes after
         a stop; None keeps nothing. Use one directory per judgement: arguments are not compared.
-      executor: computes the parts, in this process or in others (`l2rm_jax.executors`).
+      executor: computes the parts, in this process or in others (`l2rm_jax.jobs`).
 
     Returns:
       The judgement, in the order of `pairs`; print it for a summary.

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from threadpoolctl import threadpool_limits
 
 from l2rm_jax.console import progress_bar
-from l2rm_jax.executors import LOCAL, Executor
+from l2rm_jax.jobs import LOCAL, Executor
 from l2rm_jax.judging.content_keys import Keys
 from l2rm_jax.judging.fold_samples import fold_pairs
 from l2rm_jax.judging.folds import Folds

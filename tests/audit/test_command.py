@@ -17,7 +17,7 @@ from l2rm_jax.config import get_config
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, DataError, L2RMError
-from l2rm_jax.executors import LOCAL
+from l2rm_jax.jobs import LOCAL
 from l2rm_jax.judging import read_judgement
 from l2rm_jax.judging.rates_by import rate_lines
 from l2rm_jax.judging.verdict import verdict

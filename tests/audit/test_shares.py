@@ -18,7 +18,7 @@ from l2rm_jax.audit.outputs import GALLERY
 from l2rm_jax.audit.work import Work
 from l2rm_jax.config import get_config
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.executors import Place, Share, shared
+from l2rm_jax.jobs import Place, Share, shares
 from l2rm_jax.judging import groups, scores
 from l2rm_jax.run.config_file import with_changes
 from tests.audit.test_shards import write_tables
@@ -30,7 +30,7 @@ PROGRAM = """
 import os, signal, sys
 from l2rm_jax import main
 from l2rm_jax.audit import command
-from l2rm_jax.executors import shared
+from l2rm_jax.jobs import shares
 from l2rm_jax.judging import groups, judge, scores
 
 def dies(module, name, calls):
@@ -40,7 +40,7 @@ def dies(module, name, calls):
         return compute(*arguments)
     setattr(module, name, compute_some)
 
-scores._PAIRS, groups._EXACT, shared._POLL_SECONDS = 20, 100, 0.1
+scores._PAIRS, groups._EXACT, shares._POLL_SECONDS = 20, 100, 0.1
 out, share, place = sys.argv[1:]
 if place == "in a part":
     dies(judge, "score_part", [1])
@@ -55,7 +55,7 @@ def small_parts(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(scores, "_PAIRS", 20)
     monkeypatch.setattr(groups, "_EXACT", 100)
-    monkeypatch.setattr(shared, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(shares, "_POLL_SECONDS", 0.01)
 
 
 @pytest.fixture

@@ -175,7 +175,7 @@ def test_another_import_in_progress_is_refused(tmp_path, source, monkeypatch):
 def test_two_processes_do_not_import_into_one_directory(tmp_path, source):
     (tmp_path / "out.partial").mkdir()
     program = (
-        "import pathlib, sys, time; from l2rm_jax.data.files import locked_directory\n"
+        "import pathlib, sys, time; from l2rm_jax.jobs.locks import locked_directory\n"
         "with locked_directory(pathlib.Path(sys.argv[1]), ''):\n"
         "    print(flush=True); time.sleep(600)"
     )

@@ -16,12 +16,12 @@ import pytest
 pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
 from l2rm_jax import main
-from l2rm_jax.data.files import locked_directory
 from l2rm_jax.data.layouts.shards import open_shard_pairs
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.executors import Place, Share, parse_share
 from l2rm_jax.importing import Request, importer, sharded_import
 from l2rm_jax.importing.sharded_import import describe_unfinished, import_sharded
+from l2rm_jax.jobs import Place, Share, parse_share
+from l2rm_jax.jobs.locks import locked_directory
 from tests.importing.made import PixelEncoder, captions_of, encoded, picture, write_tar
 
 TARS, EACH = 3, 5

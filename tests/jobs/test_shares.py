@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from l2rm_jax.errors import DataError
-from l2rm_jax.executors import LOCAL, Share, shared
-from l2rm_jax.executors.shared import Shared
+from l2rm_jax.jobs import LOCAL, Share, shares
+from l2rm_jax.jobs.shares import Shared
 
 COUNT, CALLS = 3, 8
 
@@ -21,7 +21,7 @@ class Found(NamedTuple):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(shared, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(shares, "_POLL_SECONDS", 0.01)
 
 
 def stage(rows, shift):
@@ -78,7 +78,7 @@ def test_all_shares_see_what_one_process_computes(tmp_path):
 def test_a_result_that_is_there_is_not_computed_again_and_a_missing_one_is_waited_for(
     tmp_path, monkeypatch, caplog
 ):
-    monkeypatch.setattr(shared, "_QUIET_SECONDS", 0.05)
+    monkeypatch.setattr(shares, "_QUIET_SECONDS", 0.05)
     caplog.set_level("INFO", "l2rm_jax")
     done, again, found = [], [], []
     first, second = (Shared(tmp_path, Share(number, COUNT)) for number in (1, 2))

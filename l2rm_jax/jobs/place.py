@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.executors.shared import SINGLE, Share, Shared
-from l2rm_jax.executors.workers import ray_workers
+from l2rm_jax.jobs.shares import SINGLE, Share, Shared
+from l2rm_jax.jobs.workers import ray_workers
 
 EXECUTORS = ("local", "ray")
 

@@ -3,7 +3,6 @@
 import hashlib
 import itertools
 import logging
-import os
 import pickle
 import re
 import time
@@ -16,6 +15,7 @@ import jax
 import numpy as np
 
 from l2rm_jax.errors import ConfigError, DataError, first_line
+from l2rm_jax.jobs.files import replace_file
 
 _log = logging.getLogger(__name__)
 
@@ -92,7 +92,6 @@ class Shared:
         return self._results(self._directory / f"{next(self._maps):03}", stage, calls)
 
     def _results(self, folder: Path, stage: Callable, calls: Iterable[tuple]) -> Iterator[Any]:
-        folder.mkdir(parents=True, exist_ok=True)
         waiting: deque[Part] = deque()
         for place, arguments in enumerate(calls):
             owner = place % self._share.count + 1
@@ -138,13 +137,8 @@ def _mark(arguments: tuple) -> str:
 
 
 def _write(part: Part, result: Any) -> None:
-    unfinished = part.file.with_name(f"{part.file.name}.{os.getpid()}.unfinished")
     content = pickle.dumps((part.mark, result), protocol=pickle.HIGHEST_PROTOCOL)
-    try:
-        unfinished.write_bytes(content)
-    except OSError as error:  # a full disk, for example; that error names no file
-        raise OSError(error.errno, error.strerror, str(part.file)) from error
-    unfinished.replace(part.file)
+    replace_file(part.file, content)
 
 
 def _read(part: Part) -> Any:

@@ -10,8 +10,8 @@ from l2rm_jax.audit import command
 from l2rm_jax.config import get_config
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.executors import LOCAL, Place, Share
-from l2rm_jax.executors.workers import _described, _opened
+from l2rm_jax.jobs import LOCAL, Place, Share
+from l2rm_jax.jobs.workers import _described, _opened
 from l2rm_jax.judging import groups, judge, judge_pairs, scores, write_judgement
 from l2rm_jax.run.config_file import with_changes
 from tests.judging.synthetic import make_pairs
