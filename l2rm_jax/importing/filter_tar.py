@@ -37,8 +37,8 @@ from l2rm_jax.importing.splits import rows_of_splits
 from l2rm_jax.importing.whole_files import read_members
 from l2rm_jax.importing.writing import hash_source
 from l2rm_jax.jobs import LOCAL, Executor
+from l2rm_jax.jobs.claims import claim_work
 from l2rm_jax.jobs.files import check_new, new_file, remove_unfinished, replace_file
-from l2rm_jax.jobs.job import claim_work
 from l2rm_jax.jobs.locks import locked_directory
 from l2rm_jax.version import __version__
 

@@ -27,8 +27,8 @@ from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.resolve import Plan, check_missing, find_missing, hash_pairs, read_plan
 from l2rm_jax.importing.splits import NONE, SPLITS
 from l2rm_jax.importing.table_pairs import TablePairs, reject_pairs
+from l2rm_jax.jobs.claims import check_work, claim_work, other_work_error, removed_if_refused
 from l2rm_jax.jobs.files import remove_unfinished, replace_file
-from l2rm_jax.jobs.job import check_work, claim_work, other_work_error, removed_if_refused
 from l2rm_jax.jobs.locks import locked_directory
 from l2rm_jax.version import __version__
 

@@ -36,8 +36,8 @@ from l2rm_jax.importing.rejected import FILE as REJECTED
 from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.sources import find_files
 from l2rm_jax.jobs import LOCAL, SINGLE, Executor, Share
+from l2rm_jax.jobs.claims import claim_work
 from l2rm_jax.jobs.files import remove_unfinished, replace_file
-from l2rm_jax.jobs.job import claim_work
 from l2rm_jax.jobs.locks import locked_directory
 from l2rm_jax.version import __version__
 

@@ -102,12 +102,13 @@ def _free_name(path: Path) -> Path:
 
 
 def remove_unfinished(directory: Path) -> None:
-    """Remove the files that killed processes have left unfinished, there and in directories below.
+    """Remove files and directories that killed processes have left unfinished, there and below.
 
     Nobody may be writing there (`locked_directory`).
     """
-    for file in directory.rglob("*.unfinished"):
-        file.unlink()
+    for path in [*directory.rglob("*.unfinished")]:
+        # Network file systems keep files that are open, here or in a process that is just ending.
+        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

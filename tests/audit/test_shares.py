@@ -15,10 +15,9 @@ import pytest
 from l2rm_jax import main
 from l2rm_jax.audit import command
 from l2rm_jax.audit.outputs import GALLERY
-from l2rm_jax.audit.work import Work
 from l2rm_jax.config import get_config
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.jobs import Place, Share, shares
+from l2rm_jax.jobs import Job, Place, Share, shares
 from l2rm_jax.judging import groups, scores
 from l2rm_jax.run.config_file import with_changes
 from tests.audit.test_shards import write_tables
@@ -103,21 +102,21 @@ def test_shares_of_vectors_that_one_of_them_copies_make_the_bytes_of_one_process
 
 def test_shares_of_one_number_or_of_another_audit_are_refused(vectors):
     write_data(Path("data"), vectors)
-    work = Work(Path("audit"), Share(2, COUNT))
-    with work.locked():
+    job = Job(Path("audit"), "audit", Share(2, COUNT))
+    with job.locked():
         with pytest.raises(ConfigError, match="share 2: "):
             audited(2)
         with pytest.raises(ConfigError, match=r"audit\.partial: "):
             command.audit_directory(config_of(), "audit")
-        work.claim({"share": COUNT})
+        job.claim({"share": COUNT})
     for number, count in ((1, 2), (1, 1)):
         with pytest.raises(ConfigError, match=r"another audit in progress .*share\)"):
             audited(number, count=count)
-    assert (work.directory / "audit.json").exists()  # it can continue
+    assert (job.work / "audit.json").exists()  # it can continue
 
 
 def test_the_first_share_waits_until_no_other_needs_the_work():
-    first, *others = (Work(Path("audit"), Share(number, COUNT)) for number in (1, 2, 3))
+    first, *others = (Job(Path("audit"), "audit", Share(number, COUNT)) for number in (1, 2, 3))
     ended = []
 
     def wait():
@@ -144,7 +143,7 @@ def test_the_first_share_waits_until_no_other_needs_the_work():
 def test_what_is_refused_leaves_nothing_unless_others_are_at_work(vectors):
     vectors[1][7] = np.nan
     write_tables(Path("data"), vectors, [100])
-    with Work(Path("audit"), Share(2, COUNT)).locked():
+    with Job(Path("audit"), "audit", Share(2, COUNT)).locked():
         with pytest.raises(DataError, match=r"text_embedding: row 7\b"):
             audited(1)
         assert Path("audit.partial").exists()
