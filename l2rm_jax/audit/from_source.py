@@ -75,5 +75,5 @@ def _command_of_data(others: Sequence[Given], out: Path) -> str:
 def _import(request: Request) -> dict:
     """Import the data, or check that the data that are there are of the same import."""
     if request.out.exists():  # what only lacks its name is checked, and not encoded again
-        request.out.rename(request.partial)
+        request.out.rename(request.job.partial)
     return import_data(request)

@@ -168,7 +168,9 @@ class Job(NamedTuple):
         with contextlib.suppress(OSError):
             self.out.rmdir()  # an empty one is not complete
         check_new(self.out, "directory")  # again, as the work may have taken hours
-        self.work.rename(self.work.with_suffix(".unfinished"))  # no other command finds a half
+        done = self.work.with_suffix(".unfinished")
+        shutil.rmtree(done, ignore_errors=True)  # of a process that was killed here
+        self.work.rename(done)  # no other command resumes a half of it
         remove_unfinished(self.partial)
         self.partial.rename(self.out)
 

@@ -109,8 +109,8 @@ STEPS = [
     ("l2rm_jax.importing.writing.replace_lines", 2),
     ("l2rm_jax.importing.writing.replace_array", 1),
     ("l2rm_jax.importing.features.writing.write_rows", 2),
-    ("l2rm_jax.importing.importer.shutil.rmtree", 1),
-    ("l2rm_jax.importing.importer.Path.rename", 1),
+    ("l2rm_jax.jobs.job.remove_unfinished", 1),
+    ("l2rm_jax.jobs.job.Path.rename", 2),
 ]
 
 
