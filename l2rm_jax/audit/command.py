@@ -36,7 +36,7 @@ from l2rm_jax.data.train_pairs import TrainPairs, token_counts
 from l2rm_jax.data.word_report import WordReport
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, Problems, StoppedError
-from l2rm_jax.jobs import SINGLE, Job, Place
+from l2rm_jax.jobs import SINGLE, Job, Place, Stored
 from l2rm_jax.jobs.files import check_new
 from l2rm_jax.joins import Misaligned
 from l2rm_jax.judging import (
@@ -66,6 +66,7 @@ _log = logging.getLogger(__name__)
 
 TOO_MANY, CANNOT_TELL = 3, 4  # exit statuses
 DATA = "data"  # directory of data that the audit has imported
+_JUDGED = "judged"  # directory of the parts of the judgement
 _HERE = Place()
 _NO_LIMIT = 1.0  # of `max_share`
 _ALL_PAIRS = {  # for the runs that judge: no pair is filtered or drawn
@@ -218,14 +219,14 @@ def _judge(
 ) -> Judgement:
     """Judge the pairs, by a kept judge, by a detector in closed form or by runs in `job.work`."""
     if kept is not None or not is_trained(config):
-        return _judge_in_closed_form(config, job, place, kept, pairs, folder="")
+        return _judge_in_closed_form(config, job, place, kept, pairs, _JUDGED)
     own, runs = with_changes(config, _ALL_PAIRS), job.work / "runs"
     where = {"workdir": runs, "replicas": Replicas(), "train": train_model}
     data = replace(load_run_data(own, runs), train=train)  # with vectors of its encoders
-    name, keep = config.judgement.detector, job.work
+    name, stored = config.judgement.detector, Stored(job.work / _JUDGED)
     try:
         with open_detector(own, data, 0, **where) as detector:
-            return judge_pairs(pairs, detector, name=name, keep=keep, **_settings(config))
+            return judge_pairs(pairs, detector, name=name, executor=stored, **_settings(config))
     except StoppedError as error:
         message = f"stopped at {error.place}. Continue: the same command again"
         raise StoppedError(message, error.signal, error.place) from None
@@ -237,11 +238,10 @@ def _judge_in_closed_form(
     """Judge pairs by a kept judge or in closed form, where linear models stand in for runs."""
     name = LINEAR if kept or is_trained(config) else config.judgement.detector
     detector = linear if name == LINEAR else make_detector(config)
-    # Processes with shares must make the same calls, so only the results of calls are stored.
-    keep = job.work / folder if place.share == SINGLE else None
-    with place.open(job.work / "parts") as executor:
-        where = {"keep": keep, "executor": executor}
-        return judge_pairs(pairs, detector, name=name, judge=kept, **where, **_settings(config))
+    with place.open() as executor:
+        stored = Stored(job.work / folder, executor, job.share)
+        settings = {"judge": kept, **_settings(config)}
+        return judge_pairs(pairs, detector, name=name, executor=stored, **settings)
 
 
 def _settings(config: ConfigDict) -> dict[str, int]:

@@ -146,7 +146,8 @@ def nearest_images(
         buckets = _buckets(images, shared, keys, seed, executor)
     near = np.zeros((total, _NEAR), np.int64)
     likeness = np.full(total, -np.inf, np.float32)
-    found = executor.map(_nearest_within, ((shared, rows) for rows in buckets))
+    calls = ((shared, rows) for rows in buckets)
+    found = executor.map(_nearest_within, calls, like=(0, 0))
     for rows, values in zip(buckets, found, strict=True):
         near[rows], likeness[rows] = values
     return near, likeness
