@@ -41,6 +41,13 @@ class Fitted(NamedTuple):
     rows: Rows
 
 
+class Poolings(NamedTuple):
+    """How the sets of vectors of each side become single vectors; None for a side without sets."""
+
+    images: Pooling | None = None
+    captions: Pooling | None = None
+
+
 def image_vectors(pairs: Pairs) -> Fitted:
     """Return one vector per image: its single vector, or its pooled regions (see `set_features`).
 
@@ -64,12 +71,34 @@ def caption_vectors(pairs: Pairs) -> Fitted:
     return _vectors(pairs.captions)
 
 
-def has_vectors(pairs: Pairs) -> bool:
-    """Return whether both sides are single vectors, not pooled or counted over these pairs."""
-    return all(
-        side.shape[1] == 1 if isinstance(side, RegionFeatures) else not isinstance(side, _COMPUTED)
-        for side in (pairs.images, pairs.captions)
-    )
+def are_sets(features: RegionFeatures | Pixels | Rows | None) -> bool:
+    """Return whether each row has several vectors."""
+    return isinstance(features, RegionFeatures) and features.shape[1] > 1
+
+
+def have_vectors(pairs: Pairs) -> bool:
+    """Return whether both sides are vectors or sets of vectors, not texts, words or pictures."""
+    return not any(isinstance(side, _COMPUTED) for side in (pairs.images, pairs.captions))
+
+
+def pooled(pairs: Pairs, poolings: Poolings | None = None) -> tuple[Pairs, Poolings]:
+    """Return the pairs with one vector for each set of vectors, and how they were pooled.
+
+    Captions that are texts or words stay as they are.
+
+    Args:
+      pairs: the pairs.
+      poolings: fitted to other pairs; None fits them to these.
+
+    Raises:
+      DataError: as `image_vectors`.
+    """
+    known = poolings or Poolings()
+    images, captions = _vectors(pairs.images, known.images), Fitted(None, pairs.captions)
+    if isinstance(pairs.captions, RegionFeatures):
+        captions = _vectors(pairs.captions, known.captions)
+    pairs = replace(pairs, images=images.rows, captions=captions.rows)
+    return pairs, Poolings(images.fit, captions.fit)
 
 
 def as_rows(pairs: Pairs) -> Pairs:
@@ -80,20 +109,23 @@ def as_rows(pairs: Pairs) -> Pairs:
     Raises:
       DataError: as `image_vectors`.
     """
+    pairs, _ = pooled(pairs)
     are_words = pairs.captions is None or isinstance(pairs.captions, list)
     words = pairs.words
     if words is None and not are_words and pairs.texts is not None:
         words = rows_of_texts(pairs.texts)
-    captions = caption_vectors(pairs).rows
-    return replace(pairs, images=image_vectors(pairs).rows, captions=captions, words=words)
+    return replace(pairs, captions=caption_vectors(pairs).rows, words=words)
 
 
-def _vectors(features: RegionFeatures | Pixels | Rows) -> Fitted:
+def _vectors(features: RegionFeatures | Pixels | Rows, pooling: Pooling | None = None) -> Fitted:
     if isinstance(features, Pixels):
         raise DataError(f"{features.name}: found pictures, expected vectors or features")
     if not isinstance(features, RegionFeatures):
         return Fitted(None, features)
-    if features.shape[1] == 1:
+    if not are_sets(features):
         return Fitted(None, VectorRows(features))
-    fit, rows = set_rows(lambda k: (features.rows(k), features.region_counts(k)), len(features))
-    return Fitted(fit, rows)
+
+    def read(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return features.rows(rows), features.region_counts(rows)
+
+    return Fitted(*set_rows(read, len(features), pooling))

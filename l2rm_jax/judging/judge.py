@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from l2rm_jax.console import progress_bar, stage_lines
 from l2rm_jax.data.pairs import SUSPICIOUS, Pairs
-from l2rm_jax.data.vectors import as_rows, has_vectors
+from l2rm_jax.data.vectors import as_rows, have_vectors, pooled
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.jobs import LOCAL, Executor, Later
 from l2rm_jax.judging.classify import conflicts, kinds, with_groups
@@ -109,9 +109,12 @@ def _judge(
 ) -> Judgement:
     """Judge the pairs as `judge_pairs` does, and call `say` at the start of each stage."""
     say(0)
+    fingerprint, is_kept, known = pairs.fingerprint, have_vectors(pairs), None
     if judge is not None:
         check_sides(judge, pairs)
-    is_kept, fingerprint, pairs = has_vectors(pairs), pairs.fingerprint, as_rows(pairs)
+        known = judge.poolings
+    pairs, poolings = pooled(pairs, known)
+    pairs = as_rows(pairs)
     keys = content_keys(pairs, executor)
     placeholders = find_placeholders(keys.image, pairs.captions, pairs.image_of)
     of_all = keys.of_all(pairs.image_of)
@@ -145,7 +148,8 @@ def _judge(
     )
     back = _Back(rows, count)
     made = found.made._replace(detector=name, data=of_all, fingerprint=fingerprint)
-    found = replace(found, kind=kind, group=of.group_of_pair, made=made)
+    kept = found.judge and found.judge._replace(poolings=poolings)
+    found = replace(found, kind=kind, group=of.group_of_pair, made=made, judge=kept)
     return replace(
         _placed(found, back, proposals),
         image_of=every.image_of,
@@ -159,7 +163,7 @@ def _judge(
 class _Task(NamedTuple):
     """Pairs to judge by models that are fitted to them; rows and images as in `FoldTask`.
 
-    Only vectors keep a judge (`is_kept`), as regions and words would need the same pooling.
+    Texts and words keep no judge (`is_kept`), as their vectors depend on all captions.
     """
 
     pairs: Pairs
@@ -291,6 +295,7 @@ def _placed(found: Judgement, back: _Back, proposals: Proposals) -> Judgement:
         proposal=back(np.where(proposals.caption < 0, -1, rows[proposals.caption]), -1),
         probability=back(proposals.probability, np.nan),
         none_fits=back(proposals.none_fits, np.nan),
+        witness=back(found.witness, -1),
         order=np.concatenate([rows[found.order], apart]),
         conflicts=rows[found.conflicts],
     )

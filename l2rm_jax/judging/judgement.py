@@ -96,7 +96,10 @@ class Judgement:
       upper_bound: largest share of mismatched pairs if similar images had swapped captions.
       p: [pairs] share of the reference's matched pairs that fit no better; NaN without a reference.
       likeness: [pairs] of the caption to captions of similar trusted images; NaN without any.
+      witness: [pairs, 3] captions of the most similar trusted images, as places in `said`, -1 for
+        none; [pairs, 0] without any.
       notes: warnings of a kept judge.
+      said: texts of these captions.
       judge: the judge that the audit keeps for new pairs, not in the judgement's file; None if the
         detector is trained, or the pairs were judged earlier or by a kept judge.
     """
@@ -129,7 +132,9 @@ class Judgement:
     upper_bound: float
     p: Float[np.ndarray, " pairs"]
     likeness: Float[np.ndarray, " pairs"]
+    witness: Int[np.ndarray, "pairs shown"]
     notes: tuple[str, ...] = ()
+    said: tuple[str, ...] = ()
     judge: "KeptJudge | None" = None
 
     def __len__(self) -> int:
@@ -178,6 +183,7 @@ def empty_fields(pairs: int) -> dict[str, Any]:
         "nearest_images": np.zeros((0, 3), np.int64),
         **dict.fromkeys(("repeated", "placeholders"), ()),
         **dict.fromkeys(("p", "likeness"), nothing),
+        "witness": np.zeros((pairs, 0), np.int32),
     }
 
 
@@ -196,6 +202,7 @@ _ABOUT = (
     "made",
     "upper_bound",
     "notes",
+    "said",
 )
 _ARRAYS = tuple(f.name for f in dataclasses.fields(Judgement) if f.name not in (*_ABOUT, "judge"))
 
@@ -241,7 +248,7 @@ def read_judgement(path: Path, is_decided: bool = True) -> Judgement:
         for name, kind in _LISTS.items():
             about[name] = tuple(kind(**each) for each in about[name])
         about["rate"], about["made"] = Rate(**about["rate"]), Provenance(**about["made"])
-        about["notes"] = tuple(about["notes"])
+        about |= {name: tuple(about[name]) for name in ("notes", "said")}
         arrays = {name: stored[name] for name in _ARRAYS}
         if not is_decided and f"{_BEFORE}{_DECIDED[0]}" in stored:
             arrays |= {name: stored[f"{_BEFORE}{name}"] for name in _DECIDED}

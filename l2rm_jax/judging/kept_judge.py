@@ -6,7 +6,7 @@ its own fold. A pair of the audit that comes again has the score that it had.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +17,7 @@ from jaxtyping import Float, Float16, Float32, Int, UInt64
 
 from l2rm_jax.data.files import open_arrays, replace_arrays
 from l2rm_jax.data.pairs import Pairs
-from l2rm_jax.data.vectors import as_rows
+from l2rm_jax.data.vectors import Poolings, pooled
 from l2rm_jax.errors import DataError, expand_home
 from l2rm_jax.judging.conformal import per_image
 from l2rm_jax.judging.drift import Sample
@@ -31,6 +31,7 @@ from l2rm_jax.judging.witnesses import (
 )
 from l2rm_jax.linear.cca import Cca
 from l2rm_jax.linear.rows import Rows
+from l2rm_jax.linear.set_features import Pooling
 
 if TYPE_CHECKING:
     from l2rm_jax.judging.judgement import Judgement
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 JUDGE_FILE, FORMAT = "judge.npz", 1
 FEWEST_IMAGES, FEWEST_PAIRS = 300, 500  # of a reference; pairs by their weight
 _ARRAYS = "images", "captions", "image_keys", "keys", "fold"
+_NAME = "pooling_{}_{}"  # of an array of a pooling: side and field
 _BLOCK = 512  # pairs; each block is filled up, so that all have the same shape
 
 
@@ -74,6 +76,8 @@ class Judged(NamedTuple):
       similarity: [pairs] cosine of image and caption.
       contrast: [pairs] how differently the images of the fold fit the caption, in nats.
       likeness: [pairs] of the caption to captions of similar trusted images; NaN without any.
+      witness: [pairs, 3] captions of the most similar trusted images, as places of
+        `Witnesses.texts`; [pairs, 0] without them.
       fold: [pairs] fold whose model scored the pair.
       image_of: [pairs] row of the image.
       image_key: [pairs] hash of the image.
@@ -86,6 +90,7 @@ class Judged(NamedTuple):
     similarity: Float32[np.ndarray, " pairs"]
     contrast: Float32[np.ndarray, " pairs"]
     likeness: Float32[np.ndarray, " pairs"]
+    witness: Int[np.ndarray, "pairs shown"]
     fold: Int[np.ndarray, " pairs"]
     image_of: Int[np.ndarray, " pairs"]
     image_key: UInt64[np.ndarray, " pairs"]
@@ -105,6 +110,7 @@ class KeptJudge(NamedTuple):
       fold: [images] fold of each of them.
       reference: information of pairs of the audit, and of known mismatches.
       about: facts about the audit.
+      poolings: of images and captions that are sets of vectors.
       witnesses: trusted images with captions; None without their file.
     """
 
@@ -116,6 +122,7 @@ class KeptJudge(NamedTuple):
     fold: Int[np.ndarray, " images"]
     reference: Reference
     about: About
+    poolings: Poolings = Poolings()
     witnesses: Witnesses | None = None
 
     def score(
@@ -139,7 +146,7 @@ class KeptJudge(NamedTuple):
         is_pairs = isinstance(images, Pairs)
         pairs = images if is_pairs else Pairs.from_arrays(images, captions, image_of)
         check_sides(self, pairs)
-        return score_pairs(self, as_rows(pairs))
+        return score_pairs(self, pooled(pairs, self.poolings)[0])
 
     def finish(self, parts: Sequence[Judged]) -> "Judgement":
         """Judge the set of all scored pairs, for example of some shards (`kept_set.finish`)."""
@@ -247,6 +254,9 @@ def write_judge(directory: Path, judge: KeptJudge) -> None:
     """Write a judge to a directory: `judge.npz`, and `witnesses.npz`, which may be removed."""
     arrays = {name: getattr(judge, name) for name in _ARRAYS}
     arrays |= judge.models._asdict() | judge.reference._asdict()
+    for side, pooling in judge.poolings._asdict().items():
+        if pooling is not None:
+            arrays |= {_NAME.format(side, name): x for name, x in pooling._asdict().items()}
     about = np.array(json.dumps(judge.about._asdict()))
     replace_arrays(directory / JUDGE_FILE, arrays | {"about": about})
     if judge.witnesses is not None:
@@ -273,7 +283,8 @@ def open_judge(path: str | Path) -> KeptJudge:
                 kind(*(file[name] for name in kind._fields)) for kind in (Cca, Reference)
             )
             arrays = [file[name] for name in _ARRAYS]
-            judge = KeptJudge(models, *arrays, reference, About(**about))
+            poolings = Poolings(*(_read_pooling(file, side) for side in Poolings._fields))
+            judge = KeptJudge(models, *arrays, reference, About(**about), poolings)
     if judge is None:
         raise DataError(
             f"{path}: found format {about['format']}, expected at most {FORMAT}: version "
@@ -292,3 +303,9 @@ def open_judge(path: str | Path) -> KeptJudge:
         )
     file = path.with_name(WITNESSES_FILE)
     return judge._replace(witnesses=open_witnesses(file)) if file.is_file() else judge
+
+
+def _read_pooling(file: Mapping[str, np.ndarray], side: str) -> Pooling | None:
+    """Read how the sets of vectors of a side are pooled; None for a side of single vectors."""
+    names = [_NAME.format(side, name) for name in Pooling._fields]
+    return Pooling(*(file[name] for name in names)) if names[0] in file else None

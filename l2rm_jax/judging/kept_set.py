@@ -1,11 +1,13 @@
 """Judge a set of new pairs by a kept judge: scores pair by pair, then the numbers of the set."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 
 from l2rm_jax.data.pairs import SUSPICIOUS, Pairs
-from l2rm_jax.data.vectors import has_vectors
+from l2rm_jax.data.vectors import are_sets, have_vectors
 from l2rm_jax.errors import DataError
 from l2rm_jax.judging.classify import kinds
 from l2rm_jax.judging.conformal import p_values, q_values
@@ -36,23 +38,30 @@ LEAST_P = 0.05  # of a pair that fits like a matched one
 
 
 def check_sides(judge: KeptJudge, pairs: Pairs) -> None:
-    """Check that pairs have vectors of the same kind as the judge's.
+    """Check that pairs have vectors, or sets of vectors, of the same kind as the judge's.
 
     Raises:
-      DataError: a side is not vectors, of another size, or of another encoder.
+      DataError: a side is of another kind or size, or of another encoder.
     """
-    if not has_vectors(pairs):
+    if not have_vectors(pairs):
         raise DataError(
-            f"{pairs.name}: found regions or words, expected one vector per image and caption, by "
-            "the encoder of the judge's pairs"
+            f"{pairs.name}: found texts, words or pictures, expected vectors of the encoder of the "
+            "judge's pairs"
         )
-    expected = judge.models.image_mean.shape[1], judge.models.caption_mean.shape[1]
-    found = (pairs.images.shape[-1], pairs.captions.shape[-1])
-    for side, size, other in zip(("images", "captions"), expected, found, strict=True):
-        if size != other:
+    sizes = judge.models.image_mean.shape[1], judge.models.caption_mean.shape[1]
+    for side, pooling, size in zip(("images", "captions"), judge.poolings, sizes, strict=True):
+        features, is_pooled = getattr(pairs, side), pooling is not None
+        if are_sets(features) != is_pooled:
+            found, expected = ("one vector", "several")[:: 1 if is_pooled else -1]
             raise DataError(
-                f"{pairs.name}: {side}: found vectors with {other} dimensions, expected {size}, as "
-                "the pairs of the judge have"
+                f"{pairs.name}: {side}: found {found} each, expected {expected}, as the pairs of "
+                "the judge have"
+            )
+        size = pooling.words.shape[1] if is_pooled else size
+        if features.shape[-1] != size:
+            raise DataError(
+                f"{pairs.name}: {side}: found vectors with {features.shape[-1]} dimensions, "
+                f"expected {size}, as the pairs of the judge have"
             )
     encoders = pairs.encoder, judge.about.encoder
     if all(encoders) and encoders[0] != encoders[1]:
@@ -76,11 +85,11 @@ def score_pairs(judge: KeptJudge, pairs: Pairs, keys: Keys | None = None) -> Jud
     fold, rows = judge.fold_of(key), np.arange(len(image_of))
     found = judge.scores((pairs.images, pairs.captions), image_of, rows, key, fold)
     p = p_values(found[0], judge.reference.information, judge.weights())
-    like = np.full(len(p), np.nan, np.float32)
+    like, witness = np.full(len(p), np.nan, np.float32), np.zeros((len(p), 0), np.int32)
     if judge.witnesses is not None:
-        like = likeness(judge.witnesses, judge.model(0), pairs, keys.image)
+        like, witness = likeness(judge.witnesses, judge.model(0), pairs, keys.image)
     pair_key, sample = keys.of_pairs(image_of), draw_sample(pairs, keys)
-    return Judged(p, *found, like, fold, image_of, key, pair_key, sample)
+    return Judged(p, *found, like, witness, fold, image_of, key, pair_key, sample)
 
 
 def finish(judge: KeptJudge, parts: Sequence[Judged]) -> Judgement:
@@ -94,7 +103,7 @@ def finish(judge: KeptJudge, parts: Sequence[Judged]) -> Judgement:
     starts = np.cumsum([0, *counts[:-1]])
     image_of = np.concatenate([x.image_of + at for x, at in zip(parts, starts, strict=True)])
     *columns, samples = zip(*parts, strict=True)
-    p, information, similarity, contrast, like, fold, _, key, pair_key = map(
+    p, information, similarity, contrast, like, witness, fold, _, key, pair_key = map(
         np.concatenate, columns
     )
     image = np.unique(key, return_inverse=True)[1]
@@ -137,8 +146,18 @@ def finish(judge: KeptJudge, parts: Sequence[Judged]) -> Judgement:
         ),
         upper_bound=mixture.upper_bound,
         notes=_notes(drift),
-        **empty_fields(len(p)) | {"p": p, "likeness": like},
+        **empty_fields(len(p)) | {"p": p, "likeness": like} | _shown(judge, witness),
     )
+
+
+def _shown(judge: KeptJudge, witness: Int[np.ndarray, "pairs shown"]) -> dict[str, Any]:
+    """Return the fields of a judgement with the texts of witnesses; none if they are not known."""
+    texts = judge.witnesses.texts if judge.witnesses is not None else ()
+    if not texts:
+        return {}
+    used, place = np.unique(witness, return_inverse=True)
+    said = tuple(texts[caption] for caption in used)
+    return {"witness": place.reshape(witness.shape).astype(np.int32), "said": said}
 
 
 def _why_not(images: int, drift: Drift | None) -> str:

@@ -5,6 +5,7 @@ needs no caption, so captions of a model can be graded. The information finds mi
 better; people agree more with this score.
 """
 
+import json
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +23,8 @@ from l2rm_jax.linear.rows import unit_rows
 WITNESSES_FILE = "witnesses.npz"
 _IMAGES, _EACH = 5000, 5  # most images, and captions of each
 _NEAREST = 50  # images that are asked; there must be more
+_SHOWN = 3  # of these a caption each is shown to a person
+_CHARACTERS = 300  # of a caption that is shown
 _TEMPERATURE = 0.05  # of their weights
 _BLOCK = 128  # pairs; each block is filled up, so that a score depends on its pair alone
 
@@ -34,12 +37,14 @@ class Witnesses(NamedTuple):
       codes: [W, components] of the images, by the model of the first fold.
       mean: [dc] mean of the captions' vectors.
       captions: [W, 5, dc] vectors without the mean, of unit length.
+      texts: of the captions, five per image, cut after 300 characters; () if they are not known.
     """
 
     keys: UInt64[np.ndarray, " W"]
     codes: Float16[np.ndarray, "W components"]
     mean: Float32[np.ndarray, " dc"]
     captions: Float16[np.ndarray, "W 5 dc"]
+    texts: tuple[str, ...]
 
 
 def find_witnesses(
@@ -67,16 +72,19 @@ def find_witnesses(
     mean = vectors.mean(axis=0)
     said = unit_rows(vectors - mean).reshape(*rows.shape, -1).astype(np.float16)
     codes = model.encode_images(pairs.images[pairs.image_of[rows[:, 0]]])
-    return Witnesses(key[:_IMAGES], np.asarray(codes, np.float16), mean, said)
+    known = pairs.texts
+    texts = () if known is None else tuple(known[row][:_CHARACTERS] for row in rows.ravel())
+    return Witnesses(key[:_IMAGES], np.asarray(codes, np.float16), mean, said, texts)
 
 
 def likeness(
     witnesses: Witnesses, model: Cca, pairs: Pairs, key: UInt64[np.ndarray, " images"]
-) -> Float32[np.ndarray, " pairs"]:
+) -> tuple[Float32[np.ndarray, " pairs"], Int[np.ndarray, "pairs 3"]]:
     """Return how well each caption agrees with the captions of images similar to its image.
 
     The most similar images, without the image itself, are weighted by a softmax of their cosines;
-    of each, the caption counts that is most similar to the pair's.
+    of each, the caption counts that is most similar to the pair's. These captions of the three most
+    similar images are returned too, as places of `Witnesses.texts`.
 
     Args:
       witnesses: trusted images with captions.
@@ -84,7 +92,7 @@ def likeness(
       pairs: the pairs, as vectors.
       key: hash of each image.
     """
-    found = np.empty(len(pairs), np.float32)
+    found, shown = np.empty(len(pairs), np.float32), np.empty((len(pairs), _SHOWN), np.int32)
     codes, said = jnp.asarray(witnesses.codes), jnp.asarray(witnesses.captions)
     for start in range(0, len(found), _BLOCK):
         rows = np.arange(start, min(start + _BLOCK, len(found)))
@@ -94,9 +102,12 @@ def likeness(
         similar[key[image, None] == witnesses.keys] = -np.inf
         near = _highest(similar)
         captions = unit_rows(np.asarray(pairs.captions[block], np.float32) - witnesses.mean)
-        values = _weighted(np.take_along_axis(similar, near, axis=1), captions, said, near)
-        found[rows] = np.asarray(values)[: len(rows)]
-    return found
+        similar = np.take_along_axis(similar, near, axis=1)
+        values, best = map(np.asarray, _weighted(similar, captions, said, near))
+        first = np.argsort(-similar, axis=1, kind="stable")[:, :_SHOWN]
+        places = np.take_along_axis(near * _EACH + best, first, axis=1)
+        found[rows], shown[rows] = values[: len(rows)], places[: len(rows)]
+    return found, shown
 
 
 def _highest(similar: Float[np.ndarray, "n W"]) -> Int[np.ndarray, "n k"]:
@@ -113,15 +124,16 @@ def _cosines(images: jax.Array, model: Cca, codes: jax.Array) -> jax.Array:
 @jax.jit
 def _weighted(
     similar: jax.Array, captions: jax.Array, said: jax.Array, near: jax.Array
-) -> jax.Array:
-    """Return the mean over near images of the highest cosine with their captions."""
+) -> tuple[jax.Array, jax.Array]:
+    """Return the mean over near images of the highest cosine with their captions, and its place."""
     cosines = jnp.einsum("bkcd,bd->bkc", said[near].astype(jnp.float32), captions)
-    return jnp.sum(jax.nn.softmax(similar / _TEMPERATURE, axis=1) * cosines.max(axis=2), axis=1)
+    weights = jax.nn.softmax(similar / _TEMPERATURE, axis=1)
+    return jnp.sum(weights * cosines.max(axis=2), axis=1), cosines.argmax(axis=2)
 
 
 def write_witnesses(path: Path, witnesses: Witnesses) -> None:
     """Write witnesses to one file, which appears when it is complete."""
-    replace_arrays(path, witnesses._asdict())
+    replace_arrays(path, witnesses._asdict() | {"texts": np.array(json.dumps(witnesses.texts))})
 
 
 def open_witnesses(path: Path) -> Witnesses:
@@ -131,4 +143,5 @@ def open_witnesses(path: Path) -> Witnesses:
       DataError: the file is damaged.
     """
     with open_arrays(path, "witnesses of a kept judge", "remove it to judge without") as file:
-        return Witnesses(*(file[name] for name in Witnesses._fields))
+        witnesses = Witnesses(*(file[name] for name in Witnesses._fields))
+        return witnesses._replace(texts=tuple(json.loads(str(witnesses.texts))))

@@ -44,17 +44,20 @@ class Pooling(NamedTuple):
     rotation: Float32[np.ndarray, "pooled dimensions"]  # scales first
 
 
-def set_rows(read: ReadSets, count: int) -> tuple[Pooling, Float32[np.ndarray, "count dimensions"]]:
-    """Fit the pooling to all sets.
+def set_rows(
+    read: ReadSets, count: int, pooling: Pooling | None = None
+) -> tuple[Pooling, Float32[np.ndarray, "count dimensions"]]:
+    """Pool all sets.
 
     Args:
       read: reads sets.
       count: number of sets; rows 0 to count - 1.
+      pooling: fitted to other sets; None fits it to these.
 
     Returns:
-      The fitted pooling, and the vectors of these sets, in a memory-mapped scratch file.
+      The pooling, and the vectors of these sets, in a memory-mapped scratch file.
     """
-    pooling = fit_pooling(read, count)
+    pooling = fit_pooling(read, count) if pooling is None else pooling
     shape = (count, pooling.rotation.shape[1])
     with TemporaryFile() as file:
         try:

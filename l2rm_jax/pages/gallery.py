@@ -123,6 +123,9 @@ def write_gallery(path: str | Path, gallery: Gallery) -> None:
             _write_block(file, "row", _slices(rows, "<i4"))
         if gallery.lines is not None:
             _write_block(file, "line", _slices(gallery.lines, "<i4"))
+        if gallery.judgement.said:
+            _write_block(file, "witness", _slices(gallery.judgement.witness, "<i4"))
+            _write_block(file, "said", _lines(gallery.judgement.said))
         _write_block(file, "captions", _lines(gallery.captions))
         _write_block(file, "ids", _lines(gallery.ids))
         if gallery.pictures is not None:
@@ -213,7 +216,7 @@ def taken(
         at = np.searchsorted(among, numbers).clip(max=len(among) - 1)
         return np.where(among[at] == numbers, at, -1)
 
-    columns = ("posterior", "probability", "none_fits", "information", "kind")
+    columns = ("posterior", "probability", "none_fits", "information", "kind", "witness")
     return replace(
         judgement,
         **{name: getattr(judgement, name)[rows] for name in columns},

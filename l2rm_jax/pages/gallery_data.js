@@ -33,11 +33,12 @@ async function unpackAll() {
     data[name] = new Uint16Array(await unpack(name));
   }
   data.kind = new Uint8Array(await unpack("kind"));
-  for (const name of ["image", "proposal", "order", "near", "row", "line"]) {
+  for (const name of ["image", "proposal", "order", "near", "row", "line", "witness"]) {
     if (hasBlock(name)) data[name] = new Int32Array(await unpack(name));
   }
   data.captions = await unpackLines("captions");
   data.ids = await unpackLines("ids");
+  if (hasBlock("said")) data.said = await unpackLines("said");
   if (hasBlock("files")) data.files = await unpackLines("files");
   data.embedded = new Map();
   for (const element of document.querySelectorAll("script[data-image]")) {
@@ -111,6 +112,13 @@ function informationOf(row) {
   const [low, high] = about.information;
   const code = data.information[row];
   return code === UNKNOWN ? "unknown" : `${(low + (code / (UNKNOWN - 1)) * (high - low)).toFixed(1)} nats`;
+}
+
+// Captions of the most similar trusted images, three for each pair.
+function witnessesOf(row) {
+  const each = data.witness ? data.witness.length / data.image.length : 0;
+  const places = [...(data.witness ?? []).slice(row * each, (row + 1) * each)];
+  return places.filter((place) => place >= 0).map((place) => data.said[place]);
 }
 
 // The proposed captions of a pair: rows of captions and codes of their probabilities, best first.

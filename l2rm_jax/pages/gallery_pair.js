@@ -42,7 +42,7 @@ function describePair(row, { decided, blind, take }) {
   const text = make("div", { className: "text" });
   if (!blind) text.append(...describeJudgement(row, decided, take));
   const others = [...pairsOfImage(image)].filter((other) => other !== row);
-  text.append(...describeCaptions("Other captions of this image", others));
+  text.append(...describeCaptions("Other captions of this image", others.map((other) => data.captions[other])));
   return [heading, showPicture(image), text];
 }
 
@@ -50,8 +50,9 @@ function describeJudgement(row, decided, take) {
   const kind = data.kind[row];
   const judgement = make("p", { className: "judgement" }, make("strong", { textContent: kindName(kind) }),
     `: ${KIND_TEXTS[about.kinds[kind]]}. Information ${informationOf(row)}; random captions have 0.`);
+  const said = describeCaptions("Captions of the most similar trusted pictures", witnessesOf(row));
   const proposals = proposalsOf(row);
-  if (!proposals.length) return [judgement];
+  if (!proposals.length) return [judgement, ...said];
   const items = proposals.map(({ caption, probability }, i) => {
     const taken = decided !== null && decided.caption === caption;
     return proposalButton(i + 1, data.captions[caption], probability, taken, take && (() => take(caption)));
@@ -59,7 +60,7 @@ function describeJudgement(row, decided, take) {
   const none = decided !== null && decided.decision === "wrong" && decided.caption === null;
   items.push(proposalButton("n", "none of these fits", data.none_fits[row], none, take && (() => take(null))));
   const list = make("ul", {}, ...items.map((item) => make("li", {}, item)));
-  return [judgement, make("h3", { textContent: "Captions that may fit this image better" }), list];
+  return [judgement, make("h3", { textContent: "Captions that may fit this image better" }), list, ...said];
 }
 
 function proposalButton(key, text, probability, taken, onclick) {
@@ -71,9 +72,9 @@ function proposalButton(key, text, probability, taken, onclick) {
   return button;
 }
 
-function describeCaptions(title, rows) {
-  if (!rows.length) return [];
-  const items = rows.map((row) => make("li", { dir: "auto", textContent: data.captions[row] }));
+function describeCaptions(title, texts) {
+  if (!texts.length) return [];
+  const items = texts.map((text) => make("li", { dir: "auto", textContent: text }));
   return [make("h3", { textContent: title }), make("ul", { className: "captions" }, ...items)];
 }
 
@@ -99,6 +100,7 @@ function standIn(image, ...reason) {
   const note = make("p", { className: "reason" }, ...reason);
   if (!data.near) return [note];
   const near = [...data.near.subarray(3 * image, 3 * image + 3)].filter((other) => other >= 0);
-  const rows = near.filter((other) => pairsOfImage(other).length).map((other) => pairsOfImage(other)[0]);
-  return [note, ...describeCaptions("Possible content: a caption of each of the three most similar images", rows)];
+  const first = near.map((other) => pairsOfImage(other)[0]).filter((row) => row !== undefined);
+  const texts = first.map((row) => data.captions[row]);
+  return [note, ...describeCaptions("Possible content: a caption of each of the three most similar images", texts)];
 }

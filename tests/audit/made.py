@@ -96,6 +96,7 @@ def make_judgement(**changes) -> Judgement:
         upper_bound=0.35,
         p=np.full(PAIRS, np.nan),
         likeness=np.full(PAIRS, np.nan),
+        witness=np.zeros((PAIRS, 0), np.int32),
     )
     return dataclasses.replace(judgement, **changes)
 

@@ -1,5 +1,7 @@
 """`l2rm audit --judge`: new pairs by the judge of an audit of trusted ones."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -23,9 +25,10 @@ def write_data(tmp_path) -> np.ndarray:
     for name, half in {"trusted": slice(0, IMAGES), "new": slice(IMAGES, None)}.items():
         (tmp_path / name).mkdir()
         np.save(tmp_path / name / "train_ims.npy", images[half])
-        np.save(
-            tmp_path / name / "train_caps.npy", captions.reshape(-1, 2, 18)[half].reshape(-1, 18)
-        )
+        rows = slice(0, 2 * IMAGES) if name == "trusted" else slice(2 * IMAGES, None)
+        np.save(tmp_path / name / "train_caps.npy", captions[rows])
+        lines = [f"caption {row} of {name}\n" for row in range(2 * IMAGES)]
+        (tmp_path / name / "train_caps.txt").write_text("".join(lines))
     return truth
 
 
@@ -48,6 +51,8 @@ def test_new_pairs_are_audited_by_a_kept_judge(tmp_path, monkeypatch, capsys):
     assert frame["p"][truth].mean() < 0.1 < frame["p"][~truth].mean()
     assert frame["likeness"][truth].mean() < frame["likeness"][~truth].mean()
     assert not (tmp_path / "out" / "judge.npz").exists() and found.made.judge
+    assert found.witness.shape == (len(found), 3)
+    assert all(re.fullmatch(r"caption \d+ of trusted", text) for text in found.said)
     images, captions = (np.load(f"new/train_{side}.npy") for side in ("ims", "caps"))
     judge = open_judge("reference")
     again = audit_pairs(images, captions, judge=judge, top=0).judgement

@@ -5,14 +5,16 @@ import pytest
 from scipy.special import logsumexp
 
 import l2rm_jax
+from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pairs import Pairs
-from l2rm_jax.data.vectors import has_vectors
+from l2rm_jax.data.vectors import Poolings, have_vectors
 from l2rm_jax.errors import DataError
 from l2rm_jax.judging import judge_pairs, open_judge, write_judge
 from l2rm_jax.judging.conformal import p_values
 from l2rm_jax.judging.content_keys import vector_keys
 from l2rm_jax.judging.detectors import cosine
 from l2rm_jax.judging.judgement import UNLIKE
+from l2rm_jax.linear.set_features import fit_pooling, pooled_vectors, set_rows
 from tests.judging.synthetic import make_pairs
 
 IMAGES, CAPTIONS = 320, 2
@@ -168,9 +170,9 @@ def test_other_dimensions_are_refused(judge, data):
 def test_words_and_other_encoders_are_refused(judge, data):
     images, captions, image_of = data[1][:3]
     words = [f"caption {row}" for row in range(len(captions))]
-    with pytest.raises(DataError, match="found regions or words, expected one vector per image"):
+    with pytest.raises(DataError, match="found texts, words or pictures, expected vectors of the"):
         judge.score(images, words, image_of)
-    with pytest.raises(DataError, match="found regions or words"):
+    with pytest.raises(DataError, match="found texts, words or pictures"):
         judge_pairs(Pairs(images, None, image_of, texts=words), judge=judge)
     other = judge._replace(about=judge.about._replace(encoder="aa and bb"))
     with pytest.raises(DataError, match="found vectors of the encoder cc and bb, expected aa and"):
@@ -181,9 +183,37 @@ def test_words_and_other_encoders_are_refused(judge, data):
 def test_words_keep_no_judge(data):
     images, captions, image_of = data[0][:3]
     words = [f"caption {row % 7} of {row}" for row in image_of]
-    assert not has_vectors(Pairs(images, None, image_of, texts=words))
-    assert not has_vectors(Pairs(images, [np.arange(3)] * len(words), image_of))
-    assert has_vectors(Pairs(images, captions, image_of))
+    assert not have_vectors(Pairs(images, None, image_of, texts=words))
+    assert not have_vectors(Pairs(images, [np.arange(3)] * len(words), image_of))
+    assert have_vectors(Pairs(images, captions, image_of))
+
+
+def test_regions_are_pooled_as_those_of_the_reference(judge, data, tmp_path):
+    captions, image_of = data[1][1:3]
+    sets = np.random.default_rng(0).standard_normal((IMAGES, 4, 3)).astype(np.float32)
+    regions = RegionFeatures.from_array(sets, "regions")
+    pooling = fit_pooling(lambda k: (sets[k], np.full(len(k), 4)), 100)
+    pooling = pooling._replace(rotation=pooling.rotation[:, : SIZES[0]])
+    write_judge(tmp_path, judge._replace(poolings=Poolings(images=pooling)))
+    of_regions = open_judge(tmp_path)
+    found = of_regions.score(Pairs(regions, captions, image_of))
+    rows = set_rows(lambda k: (sets[k], np.full(len(k), 4)), IMAGES, pooling)[1]
+    expected = judge.score(rows, captions, image_of)
+    for name in ("image_key", "fold", "information"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    np.testing.assert_allclose(
+        rows[7], pooled_vectors(sets[7:8], np.full(1, 4), pooling)[0], atol=1e-4
+    )
+    some = np.arange(0, len(captions), 7)[::-1]  # elsewhere in the blocks
+    pairs = Pairs(regions.take(image_of[some]), captions[some], np.arange(len(some)))
+    np.testing.assert_array_equal(of_regions.score(pairs).information, found.information[some])
+    with pytest.raises(DataError, match="images: found one vector each, expected several"):
+        of_regions.score(rows, captions, image_of)
+    with pytest.raises(DataError, match="images: found several each, expected one vector"):
+        judge.score(Pairs(regions, captions, image_of))
+    other = RegionFeatures.from_array(sets[..., :2], "other")
+    with pytest.raises(DataError, match="images: found vectors with 2 dimensions, expected 3"):
+        of_regions.score(Pairs(other, captions, image_of))
 
 
 CHANGES = {
@@ -239,7 +269,7 @@ def test_cosines_are_kept_as_maps_of_identity():
 
 def test_likeness_is_that_of_a_naive_loop(judge, data):
     images, captions, image_of = data[1][:3]
-    found, seen = judge.score(images, captions, image_of).likeness, judge.witnesses
+    found, seen = judge.score(images, captions, image_of), judge.witnesses
     unit = captions - seen.mean
     unit /= np.linalg.norm(unit, axis=1, keepdims=True)
     codes = np.asarray(judge.model(0).encode_images(images))
@@ -247,11 +277,13 @@ def test_likeness_is_that_of_a_naive_loop(judge, data):
         similar = seen.codes.astype(np.float64) @ codes[image_of[pair]]
         near = np.argsort(-similar)[:50]
         weight = np.exp(similar[near] / 0.05)
-        cosine_of_best = (seen.captions[near].astype(np.float64) @ unit[pair]).max(axis=1)
-        expected = (weight * cosine_of_best).sum() / weight.sum()
-        assert found[pair] == pytest.approx(expected, abs=1e-3)
+        cosine = seen.captions[near].astype(np.float64) @ unit[pair]
+        expected = (weight * cosine.max(axis=1)).sum() / weight.sum()
+        assert found.likeness[pair] == pytest.approx(expected, abs=1e-3)
+        shown = near[:3] * 5 + cosine[:3].argmax(axis=1)
+        np.testing.assert_array_equal(found.witness[pair], shown)
     matched = ~data[1][3]
-    assert found[matched].mean() > found[~matched].mean() + 0.2
+    assert found.likeness[matched].mean() > found.likeness[~matched].mean() + 0.2
 
 
 def test_an_image_is_no_witness_of_its_own_caption(judge, data):

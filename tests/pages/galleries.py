@@ -78,6 +78,8 @@ def make_judgement(pairs: int, per_image: int, seed: int = 0) -> Judgement:
         made=Provenance("linear", "linear", 5, 0, "0" * 16, "0.1.0"),
         p=np.full(pairs, np.nan),
         likeness=np.full(pairs, np.nan),
+        witness=np.random.default_rng(seed + 2).integers(0, len(HOSTILE), (pairs, 3)),
+        said=HOSTILE,
     )
 
 

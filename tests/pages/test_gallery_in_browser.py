@@ -128,8 +128,14 @@ def test_a_pair_is_shown_with_its_picture_suspicion_and_proposals(page, few):
             words = " ".join(few.captions[findings.proposal[row, n]].split())
         assert line.split("\n")[0] == key and words.replace("\ud83d", "\ufffd") in line
         assert line.endswith(f"{share:.0%}")
-    others = page.evaluate("[...document.querySelectorAll('.captions li')].map(x => x.textContent)")
-    assert len(others) == 4
+    lists = page.evaluate("""[...document.querySelectorAll('.captions')].map(list =>
+        [list.previousSibling.textContent, ...[...list.children].map(x => x.textContent)])""")
+    (title, *said), (_, *others) = lists
+    assert title == "Captions of the most similar trusted pictures" and len(others) == 4
+    expected = [" ".join(findings.said[place].split()) for place in findings.witness[row]]
+    assert [" ".join(words.split()) for words in said] == [
+        words.replace("\ud83d", "\ufffd") for words in expected
+    ]
     colour = page.evaluate("""(async () => { const image = document.querySelector('.picture img');
         await image.decode(); const canvas = document.createElement('canvas');
         const context = canvas.getContext('2d'); context.drawImage(image, 0, 0);

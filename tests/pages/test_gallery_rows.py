@@ -25,7 +25,8 @@ def test_what_is_shown_is_what_stands_in_the_data(of):
     assert set(rows[found.order]) == set(whole.order[:MOST]) | set(of.review)
     np.testing.assert_array_equal(rows[found.order], some.order)
     np.testing.assert_array_equal(images[found.image_of], whole.image_of[rows])
-    np.testing.assert_array_equal(found.posterior, whole.posterior[rows])
+    for name in ("posterior", "witness"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(whole, name)[rows])
     for at in found.order:
         row = rows[at]
         assert (rows[found.proposal[at]] == whole.proposal[row]).all() or found.proposal[at, 0] < 0
