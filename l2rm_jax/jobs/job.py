@@ -72,12 +72,7 @@ class Job(NamedTuple):
         Raises:
           ConfigError: it is of another command; the message names the differences.
         """
-        now = json.loads(json.dumps(identity))
-        try:
-            known = json.loads(self._identity.read_bytes()) if self._identity.exists() else now
-        except ValueError:
-            known = {}
-        if names := [name for name in now if known.get(name) != now[name]]:
+        if names := differences(self._identity, identity):
             raise self.other_work(f"it differs in {', '.join(names)}")
 
     def claim(self, identity: Mapping[str, Any]) -> None:
@@ -194,3 +189,13 @@ class Job(NamedTuple):
             if not self._identity.exists():
                 shutil.rmtree(self.work)
                 self.partial.rmdir()
+
+
+def differences(file: Path, identity: Mapping[str, Any]) -> list[str]:
+    """Return the names of values that differ from the identity in a file, if it exists."""
+    now = json.loads(json.dumps(identity))
+    try:
+        known = json.loads(file.read_bytes()) if file.exists() else now
+    except ValueError:
+        known = {}
+    return [name for name in now if known.get(name) != now[name]]

@@ -91,8 +91,10 @@ def content(directory):
 
 @pytest.mark.slow
 def test_shares_of_vectors_that_one_of_them_copies_make_the_bytes_of_one_process(vectors):
+    vectors[1][50:170] = vectors[1][49:169].copy()  # misaligned: these pairs are judged twice
     write_tables(Path("data"), vectors, [30, 200])
     command.audit_directory(config_of(), "whole")
+    assert Path("whole/realigned_judgement.npz").exists()
     with ThreadPoolExecutor(COUNT) as threads:
         audits = [threads.submit(audited, number) for number in (2, 3, 1)]
     assert [each.result() is None for each in audits] == [True, True, False]

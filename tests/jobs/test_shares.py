@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from l2rm_jax.errors import DataError
-from l2rm_jax.jobs import LOCAL, Share, Stored, shares
+from l2rm_jax.jobs import LOCAL, Later, Share, Stored, shares
 
 COUNT, CALLS = 3, 8
 
@@ -101,6 +101,27 @@ def test_a_result_that_is_there_is_not_computed_again_and_a_missing_one_is_waite
     started_again = Stored(tmp_path, LOCAL, Share(1, COUNT))
     assert_equal([*started_again.map(counted(again), calls(), like=LIKE)], found)
     assert not again
+
+
+def test_fits_and_references_are_computed_once(tmp_path):
+    """A fit by the first share; an argument by each share that has a part to compute."""
+    fitted, prepared = [], []
+
+    def fit():
+        fitted.append(1)
+        return np.arange(3)
+
+    def results(number):
+        executor = Stored(tmp_path, LOCAL, Share(number, COUNT))
+        model = executor.once(fit, like=0)
+        known = Later(lambda: prepared.append(number) or model)
+        return [*executor.map(np.add, ((row, known) for row in range(2)))]
+
+    for _ in range(2):
+        with ThreadPoolExecutor(COUNT) as threads:
+            for found in threads.map(results, (3, 1, 2)):
+                np.testing.assert_array_equal(found, [[0, 1, 2], [1, 2, 3]])
+        assert fitted == [1] and sorted(prepared) == [1, 2]
 
 
 def test_a_result_that_is_damaged_or_of_another_call_is_refused(tmp_path):
