@@ -79,7 +79,8 @@ class Job(NamedTuple):
         """As `check`; then store the identity, so that no other command resumes the work."""
         with locked_file(self.work / "claim", "claims work with", timeout=-1):
             self.check(identity)
-            replace_file(self._identity, json.dumps(identity).encode())
+            if not self._identity.exists():
+                replace_file(self._identity, json.dumps(identity).encode())
 
     def other_work(self, how: str) -> ConfigError:
         """Return the error that the directory holds work in progress of another command."""

@@ -46,7 +46,9 @@ def locked_directory(path: Path, use: str, *, share: int | None = None) -> Itera
 def locked_file(
     path: Path, use: str, *, name: str | Path | None = None, timeout: float = 0.0
 ) -> Iterator[None]:
-    """Hold a lock file, which is removed at the end; a process that dies loses its lock.
+    """Hold a lock file; a process that dies loses its lock.
+
+    The file is removed at the end, unless processes wait for it as long as it takes.
 
     Args:
       path: the file.
@@ -72,6 +74,7 @@ def locked_file(
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):  # Windows removes the file when it is released
-            path.unlink()
+        if timeout >= 0:  # else a process that waits would get a file that is gone
+            with contextlib.suppress(OSError):  # Windows removes the file when it is released
+                path.unlink()
         lock.release()
