@@ -84,7 +84,7 @@ class CheckpointError(L2RMError, RuntimeError):
     """A checkpoint or a work directory cannot be read or written."""
 
 
-def first_line(error: Exception, max_chars: int = 1000) -> str:
+def first_line(error: BaseException, max_chars: int = 1000) -> str:
     """Type and first line of an error of another library, cut to `max_chars` characters."""
     return f"{type(error).__name__}: {error}".splitlines()[0][:max_chars]
 

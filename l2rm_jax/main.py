@@ -55,6 +55,7 @@ _CHECKPOINTS = Flag(
     "a published PyTorch checkpoint to test instead; repeat the flag to average several",
     many=True,
 )
+_ENDED = "error: code of a plug-in ended the program, expected it to return"
 _SOURCE = SOURCE._replace(meaning=f"a table, an archive or a folder to import; {SOURCE.meaning}")
 _OF_IMPORT = tuple(filter(None, map(IMPORT.flag, IMPORT_FLAGS)))
 _HOSTS = (
@@ -294,7 +295,8 @@ def main(words: Sequence[str]) -> None:
             exit_if_reader_left(error)
         exit_with_error(error_lines(error, command, MODES))
     except SystemExit as error:
-        sys.exit(error.code or "error: code of a plug-in ended the program, expected it to return")
+        is_silent = not error.code or (isinstance(error.code, int) and error.code % 256 == 0)
+        sys.exit(_ENDED if is_silent else error.code)
     except ModuleNotFoundError as error:
         exit_with_error(error_lines(missing_package_error(error)))
     except jax.errors.JaxRuntimeError as error:

@@ -324,7 +324,7 @@ def test_a_damaged_cached_program_is_compiled_again(tmp_path):
     assert again.stdout == "27.0\n" and "Error reading persistent" in again.stderr
 
 
-@pytest.mark.parametrize("code", [None, 0])
+@pytest.mark.parametrize("code", [None, 0, False, "", 256])
 def test_code_of_a_user_cannot_end_the_program_in_silence(monkeypatch, code):
     def check(_):
         raise SystemExit(code)

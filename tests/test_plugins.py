@@ -128,6 +128,7 @@ def test_a_package_has_the_settings_of_a_module_imported_before(tmp_path, monkey
         ("1 / 0", r"broken_\w+ .*ZeroDivisionError"),
         ("def", r"broken_\w+ .*SyntaxError"),
         ("raise SystemExit(0)", r"broken_\w+ .*SystemExit"),
+        ("raise KeyboardInterrupt", r"broken_\w+ .*KeyboardInterrupt"),
     ],
 )
 def test_error_for_a_failed_import_is_one_line(source, message, tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.layouts import with_table
 from l2rm_jax.data.loading import load_train
 from l2rm_jax.data.pairs import Pairs
+from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.data.train_pairs import TrainPairs
 from l2rm_jax.data.word_report import WordReport, report_words
 from l2rm_jax.devices.parallel import matmul_precision
@@ -65,6 +66,7 @@ def read_training_pairs(
         with_table(pairs, data.path, data.train_images > 0, train.drawn) if data.path else pairs,
         name=str(workdir or data.path or data.name),
         digest=digest.hexdigest(),
+        vocabulary=vocabulary if isinstance(vocabulary, Vocabulary) else None,
     )
     words = report_words(SPLIT, train.captions, train.tokens, vocabulary) if in_words else None
     return pairs, train, words

@@ -11,6 +11,7 @@ from l2rm_jax.audit.misaligned import read_repair
 from l2rm_jax.audit.table import columns_of_user, decisions_of, read_table
 from l2rm_jax.data.layouts import picture_files
 from l2rm_jax.data.pairs import Pairs
+from l2rm_jax.data.regular_files import refuse_other_kinds
 from l2rm_jax.errors import DataError, expand_home
 from l2rm_jax.judging import JUDGEMENT_FILE, read_judgement
 
@@ -29,6 +30,7 @@ def open_audit(directory: str | Path) -> Audit:
     if not (directory / JUDGEMENT_FILE).is_file():
         raise DataError(f"{directory}: found no {JUDGEMENT_FILE}, expected a finished audit")
     judgement = read_judgement(directory / JUDGEMENT_FILE, is_decided=False)
+    refuse_other_kinds(directory / "report.json")
     try:
         report: dict[str, Any] = json.loads((directory / "report.json").read_bytes())
         inputs, settings = report["inputs"], Settings(**report["settings"])

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from l2rm_jax.cli.mode import Command, Mode
 from l2rm_jax.cli.words import command_text
 from l2rm_jax.errors import ConfigError, L2RMError
+from l2rm_jax.jobs.full_disk import is_full, written_file
 
 # Modules of the extras in pyproject.toml, and the extra that installs each.
 EXTRAS = {
@@ -50,9 +51,12 @@ def error_lines(
         that lists them all.
     """
     if not isinstance(error, L2RMError):
-        if error.filename is None or error.strerror is None:
+        name = error.filename2 or error.filename  # two: of a copy
+        if name is None and is_full(error):
+            name = written_file(error)
+        if name is None or error.strerror is None:
             return f"error: {error}"
-        return f"error: {error.filename}: {error.strerror}"
+        return f"error: {name}: {error.strerror}"
     hint = error.hint
     if len(error.args) > 1 and command is not None and command.mode.name == "train":
         [check] = [mode for mode in modes if mode.name == "check"]

@@ -5,7 +5,10 @@ import os
 import select
 import signal
 import sys
+import warnings
 from typing import TextIO
+
+import jax
 
 from l2rm_jax.console import LogLines
 
@@ -23,12 +26,29 @@ def show_log() -> None:
     """Show this package's progress and the warnings of other libraries, each as one plain line.
 
     Handlers that libraries have installed while they were imported are removed from the root
-    logger, and this package's log does not reach those that they install later.
+    logger, and this package's log does not reach those that they install later. Of Python's
+    warnings, the first one of each line of code is shown.
     """
     logging.basicConfig(handlers=[LogLines()], level=logging.WARNING, force=True)
     package = logging.getLogger("l2rm_jax")
     package.handlers, package.propagate = [LogLines()], False
     package.setLevel(logging.INFO)
+    shown: set[tuple[str, int]] = set()
+
+    def show(text: Warning | str, _: type, file: str, line: int, *__: object) -> None:
+        if (file, line) not in shown:
+            shown.add((file, line))
+            logging.getLogger("py.warnings").warning("%s", _warning_line(str(text)))
+
+    warnings.showwarning = show
+
+
+def _warning_line(text: str) -> str:
+    """The first line of a Python warning; one about JAX's cache of programs names its directory."""
+    first = next(iter(text.splitlines()), "")
+    is_of_cache = "persistent compilation cache" in first
+    directory = f"{jax.config.jax_compilation_cache_dir}: "
+    return directory * is_of_cache + first
 
 
 def exit_if_reader_left(error: OSError) -> None:

@@ -92,7 +92,7 @@ def import_plugins(plugins: Iterable[str]) -> dict[str, Any]:
                 f"plugins: cannot import {plugin} ({error}); run the command in the directory of "
                 "the module, or install it"
             ) from error
-        except (Exception, SystemExit) as error:  # a plug-in may raise anything
+        except BaseException as error:  # a plug-in may raise anything
             raise ConfigError(f"plugins: importing {plugin} failed: {first_line(error)}") from error
         finally:
             _importing.pop()

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Int, Int32
 
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.frame_columns import as_numpy, as_vectors
@@ -117,11 +117,16 @@ def checked_rows(
     return rows.astype(np.int64)
 
 
-def rows_of_texts(texts: Sequence[str]) -> WordRows:
-    """Return weighted counts of the words of texts."""
+def count_words(texts: Sequence[str]) -> tuple[Vocabulary, list[Int32[np.ndarray, " words"]]]:
+    """Return the vocabulary of texts, and the numbers of the words of each."""
     words = [tokenize(text) for text in texts]
     vocabulary = Vocabulary.from_words(words)
-    return word_rows([vocabulary.encode_words(line) for line in words])[1]
+    return vocabulary, [vocabulary.encode_words(line) for line in words]
+
+
+def rows_of_texts(texts: Sequence[str]) -> WordRows:
+    """Return weighted counts of the words of texts."""
+    return word_rows(count_words(texts)[1])[1]
 
 
 def hash_features(digest: "hashlib.blake2b", features: RegionFeatures | Pixels) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path, PurePath
 
 import numpy as np
 
+from l2rm_jax.data.regular_files import refuse_other_kinds
 from l2rm_jax.errors import DataError, first_line
 from l2rm_jax.jobs.files import replace_file
 
@@ -98,6 +99,7 @@ def open_arrays(path: str | Path, what: str, hint: str) -> Iterator[Mapping[str,
     Raises:
       DataError: the file is missing or damaged, or a requested array is missing.
     """
+    refuse_other_kinds(path)
     try:
         # NumPy leaves a damaged file open that it has opened itself.
         with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:

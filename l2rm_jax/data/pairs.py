@@ -29,6 +29,7 @@ from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.frame_columns import columns_of, further_columns
 from l2rm_jax.data.frames import read_sides
 from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import DataError, Problems
 from l2rm_jax.linear.rows import Rows, TakenRows
 
@@ -53,6 +54,7 @@ class Pairs:
       columns: further columns of the user's table, by name, each [pairs].
       words: [pairs] vectors of the words of `texts`, a second embedding in which captions are
         compared; None where `captions` are words themselves (`data.vectors.as_rows`).
+      vocabulary: of `captions` that are word indices; None: unknown.
       pictures: [images] picture files, their contents, or Pillow pictures; None: there are none.
       split: name of the split.
       name: path of the data, or another name for reports.
@@ -68,6 +70,7 @@ class Pairs:
     caption_ids: Sequence[str] | None = None
     columns: Mapping[str, Shaped[np.ndarray, " pairs"]] = field(default_factory=dict)
     words: Rows | None = None
+    vocabulary: Vocabulary | None = None
     pictures: Sequence[Any] | None = None
     split: str = "train"
     name: str = "arrays"

@@ -30,6 +30,16 @@ def check_regular(path: str | Path) -> None:
     _check_mode(path, mode)
 
 
+def refuse_other_kinds(path: str | Path) -> None:
+    """Check a path as `check_regular` does, unless there is no such file.
+
+    Raises:
+      DataError: it is no regular file.
+    """
+    if os.path.exists(path):
+        check_regular(path)
+
+
 def read_regular(path: str | Path, most: int) -> bytes:
     """Read a regular file of at most `most` bytes.
 

@@ -1,21 +1,27 @@
 """Vectors of the images and captions of a data set, fitted without looking at its pairs."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float32, Int
 
-from l2rm_jax.data.contents import rows_of_texts
+from l2rm_jax.data.contents import count_words, rows_of_texts
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import DataError
 from l2rm_jax.linear.rows import Rows
 from l2rm_jax.linear.set_features import Pooling, set_rows
-from l2rm_jax.linear.word_features import WordRows, WordWeights, word_rows
-
-_COMPUTED = list, WordRows, Pixels, type(None)  # word indices, word counts, pictures, only texts
+from l2rm_jax.linear.word_features import (
+    WordRows,
+    WordWeights,
+    weighted_counts,
+    word_counts,
+    word_rows,
+)
 
 
 class VectorRows:
@@ -41,11 +47,24 @@ class Fitted(NamedTuple):
     rows: Rows
 
 
-class Poolings(NamedTuple):
-    """How the sets of vectors of each side become single vectors; None for a side without sets."""
+class CountedWords(NamedTuple):
+    """How texts become vectors: the number of each word, and weights by these numbers."""
+
+    vocabulary: Vocabulary
+    weights: WordWeights
+
+    def rows(self, texts: Sequence[str]) -> WordRows:
+        """Return the vectors of texts."""
+        counts = word_counts([self.vocabulary.encode(text) for text in texts])
+        counts.resize(len(texts), len(self.weights.rarity))
+        return WordRows(weighted_counts(counts, self.weights.rarity), self.weights.directions)
+
+
+class Fits(NamedTuple):
+    """How the features of each side become vectors; None for a side of single vectors."""
 
     images: Pooling | None = None
-    captions: Pooling | None = None
+    captions: Pooling | CountedWords | None = None
 
 
 def image_vectors(pairs: Pairs) -> Fitted:
@@ -76,31 +95,6 @@ def are_sets(features: RegionFeatures | Pixels | Rows | None) -> bool:
     return isinstance(features, RegionFeatures) and features.shape[1] > 1
 
 
-def have_vectors(pairs: Pairs) -> bool:
-    """Return whether both sides are vectors or sets of vectors, not texts, words or pictures."""
-    return not any(isinstance(side, _COMPUTED) for side in (pairs.images, pairs.captions))
-
-
-def pooled(pairs: Pairs, poolings: Poolings | None = None) -> tuple[Pairs, Poolings]:
-    """Return the pairs with one vector for each set of vectors, and how they were pooled.
-
-    Captions that are texts or words stay as they are.
-
-    Args:
-      pairs: the pairs.
-      poolings: fitted to other pairs; None fits them to these.
-
-    Raises:
-      DataError: as `image_vectors`.
-    """
-    known = poolings or Poolings()
-    images, captions = _vectors(pairs.images, known.images), Fitted(None, pairs.captions)
-    if isinstance(pairs.captions, RegionFeatures):
-        captions = _vectors(pairs.captions, known.captions)
-    pairs = replace(pairs, images=images.rows, captions=captions.rows)
-    return pairs, Poolings(images.fit, captions.fit)
-
-
 def as_rows(pairs: Pairs) -> Pairs:
     """Return the pairs with one vector per image and per caption, as judging takes them.
 
@@ -109,12 +103,50 @@ def as_rows(pairs: Pairs) -> Pairs:
     Raises:
       DataError: as `image_vectors`.
     """
-    pairs, _ = pooled(pairs)
-    are_words = pairs.captions is None or isinstance(pairs.captions, list)
-    words = pairs.words
-    if words is None and not are_words and pairs.texts is not None:
-        words = rows_of_texts(pairs.texts)
-    return replace(pairs, captions=caption_vectors(pairs).rows, words=words)
+    return fit_rows(pairs)[0]
+
+
+def fit_rows(pairs: Pairs) -> tuple[Pairs, Fits | None]:
+    """Return the same as `as_rows`, and the fits, for `rows_by`.
+
+    The fits are None if they cannot be used on other pairs: images are texts, or captions are
+    numbers of words without a vocabulary.
+
+    Raises:
+      DataError: as `image_vectors`.
+    """
+    if pairs.captions is None:
+        vocabulary, tokens = count_words(pairs.texts)
+        pairs = replace(pairs, captions=tokens, vocabulary=vocabulary)
+    images, captions, words, fit = pairs.images, caption_vectors(pairs), pairs.words, None
+    if not isinstance(pairs.captions, list):
+        fit = captions.fit
+        if words is None and pairs.texts is not None:
+            words = rows_of_texts(pairs.texts)
+    elif pairs.vocabulary is not None:
+        fit = CountedWords(pairs.vocabulary, captions.fit)
+    is_known = not isinstance(images, WordRows) and (fit or not isinstance(pairs.captions, list))
+    images = _vectors(images)
+    rows = replace(pairs, images=images.rows, captions=captions.rows, words=words)
+    return rows, Fits(images.fit, fit) if is_known else None
+
+
+def rows_by(pairs: Pairs, fits: Fits) -> Pairs:
+    """Return pairs with one vector per image and per caption, by fits to other pairs.
+
+    Args:
+      pairs: pairs with the same kinds of features; words need `texts`.
+      fits: from `fit_rows`.
+
+    Raises:
+      DataError: as `image_vectors`.
+    """
+    images, captions = _vectors(pairs.images, fits.images).rows, pairs.captions
+    if isinstance(fits.captions, CountedWords):
+        captions = fits.captions.rows(pairs.texts)
+    else:
+        captions = _vectors(captions, fits.captions).rows
+    return replace(pairs, images=images, captions=captions)
 
 
 def _vectors(features: RegionFeatures | Pixels | Rows, pooling: Pooling | None = None) -> Fitted:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from jaxlib import utils
 
 from l2rm_jax.devices.memory import keep_freed_memory, release_free_memory
 
@@ -96,13 +97,25 @@ def _run_in_thread(function: Callable[[], Any]) -> Future:
 
 
 def prepare_process() -> None:
-    """Set up memory, types, compiler flags and the program cache, before any device is used."""
+    """Set up memory, types, the compiler and the program cache, before any device is used."""
     if jax.config.jax_enable_x64:
         _log.info("JAX_ENABLE_X64 is set for other work, and ignored: l2rm computes in float32")
         jax.config.update("jax_enable_x64", False)
     keep_freed_memory()
+    silence_compiler()
     set_compiler_flags()
     keep_compiled_programs()
+
+
+def silence_compiler() -> None:
+    """Hide what XLA's C++ code logs, such as its advice to file a bug about a slow compilation.
+
+    Whatever stops a program is raised in Python too. TF_CPP_MIN_LOG_LEVEL=0 or 2 shows the lines; 1
+    is the default that JAX sets itself when it is imported.
+    """
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") == "1":
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # for plug-ins and workers, which are loaded later
+        utils.absl_set_min_log_level(3)
 
 
 def keep_compiled_programs() -> None:

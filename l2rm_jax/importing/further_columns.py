@@ -19,7 +19,7 @@ from l2rm_jax.importing.samples import KEY
 from l2rm_jax.importing.sources import Source
 from l2rm_jax.importing.splits import SPLITS
 from l2rm_jax.importing.table_pairs import row_numbers
-from l2rm_jax.jobs.files import named_if_full
+from l2rm_jax.jobs.full_disk import named_if_full
 
 _SAMPLED = 100  # cells of each part that show whether a column of text holds lists
 _BLOCK = 1 << 16  # rows written at once

@@ -32,7 +32,7 @@ from l2rm_jax.importing.samples import (
 from l2rm_jax.importing.splits import NONE, SPLITS, split_number
 from l2rm_jax.importing.texts_apart import pair_texts
 from l2rm_jax.importing.whole_files import check_arrow
-from l2rm_jax.jobs.files import is_full
+from l2rm_jax.jobs.full_disk import is_full
 
 _log = logging.getLogger(__name__)
 

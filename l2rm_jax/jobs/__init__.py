@@ -4,7 +4,8 @@ A part is a call of a pure function of arrays or files. Its size depends only on
 gives the same bytes on any executor, and again after a worker has died.
 
 * `job` has the life of work on a directory: lock, claim, parts, finish. `locks` keeps other
-  processes out of it. `files` writes files and directories that appear when they are complete.
+  processes out of it. `files` writes files and directories that appear when they are complete, and
+  `full_disk` names the file that found no room.
 * `executor` computes parts in this process, `workers` on Ray; `place` opens the choice of the user.
   `stored` keeps the results of arrays, and splits the parts among the processes of `shares`.
 

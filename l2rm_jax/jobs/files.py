@@ -1,7 +1,6 @@
 """Write files and directories that appear only when they are complete."""
 
 import contextlib
-import errno
 import itertools
 import os
 import shlex
@@ -10,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from l2rm_jax.errors import ConfigError
+from l2rm_jax.jobs.full_disk import is_full, named_if_full
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # there is no room for a file
 _FLAGS = {"directory": "out", "page": "html"}  # of the command line, by the kind of path
 
 
@@ -23,7 +22,8 @@ def replace_file(path: Path, content: bytes) -> None:
         unfinished.write_bytes(content)
     except OSError as error:  # a full disk, for example; that error names no file
         unfinished.unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        size = f": found no room for {len(content):,} bytes" if is_full(error) else ""
+        raise OSError(error.errno, f"{error.strerror}{size}", str(path)) from error
     unfinished.replace(path)
 
 
@@ -109,26 +109,3 @@ def remove_unfinished(directory: Path) -> None:
     for path in [*directory.rglob("*.unfinished")]:
         # Network file systems keep files that are open, here or in a process that is just ending.
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def named_if_full(path: Path) -> Iterator[None]:
-    """Name the file in an error of this `with` block for a full disk, which names none itself.
-
-    Raises:
-      OSError: there is no room, with the path of the file.
-    """
-    try:
-        yield
-    except OSError as error:
-        is_named = error.filename is not None and error.filename2 is None  # two: of a copy
-        if not is_full(error) or is_named:
-            raise
-        raise OSError(
-            error.errno, os.strerror(error.errno), str(error.filename2 or path)
-        ) from error
-
-
-def is_full(error: OSError) -> bool:
-    """Return whether an error says that there is no room for a file."""
-    return error.errno in _FULL

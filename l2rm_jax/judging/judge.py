@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from l2rm_jax.console import progress_bar, stage_lines
 from l2rm_jax.data.pairs import SUSPICIOUS, Pairs
-from l2rm_jax.data.vectors import as_rows, have_vectors, pooled
+from l2rm_jax.data.vectors import Fits, fit_rows, rows_by
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.jobs import LOCAL, Executor, Later
 from l2rm_jax.judging.classify import conflicts, kinds, with_groups
@@ -109,12 +109,12 @@ def _judge(
 ) -> Judgement:
     """Judge the pairs as `judge_pairs` does, and call `say` at the start of each stage."""
     say(0)
-    fingerprint, is_kept, known = pairs.fingerprint, have_vectors(pairs), None
-    if judge is not None:
+    fingerprint, fits = pairs.fingerprint, None
+    if judge is None:
+        pairs, fits = fit_rows(pairs)
+    else:
         check_sides(judge, pairs)
-        known = judge.poolings
-    pairs, poolings = pooled(pairs, known)
-    pairs = as_rows(pairs)
+        pairs = rows_by(pairs, judge.fits)
     keys = content_keys(pairs, executor)
     placeholders = find_placeholders(keys.image, pairs.captions, pairs.image_of)
     of_all = keys.of_all(pairs.image_of)
@@ -132,7 +132,7 @@ def _judge(
     groups = find_groups(pairs.images, keys, pairs.image_of, seed, executor)
     if judge is None:
         of = Folds(pairs.image_of, assign_folds(groups.key, folds, seed), groups.of_image)
-        task = _Task(pairs, of, keys, groups, seed, is_kept, rows, images)
+        task = _Task(pairs, of, keys, groups, seed, fits, rows, images)
         found = _by_models(say, task, detector, executor)
     else:
         say(2)
@@ -148,8 +148,7 @@ def _judge(
     )
     back = _Back(rows, count)
     made = found.made._replace(detector=name, data=of_all, fingerprint=fingerprint)
-    kept = found.judge and found.judge._replace(poolings=poolings)
-    found = replace(found, kind=kind, group=of.group_of_pair, made=made, judge=kept)
+    found = replace(found, kind=kind, group=of.group_of_pair, made=made)
     return replace(
         _placed(found, back, proposals),
         image_of=every.image_of,
@@ -163,7 +162,7 @@ def _judge(
 class _Task(NamedTuple):
     """Pairs to judge by models that are fitted to them; rows and images as in `FoldTask`.
 
-    Texts and words keep no judge (`is_kept`), as their vectors depend on all captions.
+    Without `fits`, which make vectors of new pairs, no judge is kept.
     """
 
     pairs: Pairs
@@ -171,7 +170,7 @@ class _Task(NamedTuple):
     keys: Keys
     groups: Groups
     seed: int
-    is_kept: bool
+    fits: Fits | None
     rows: Int[np.ndarray, " pairs"]
     images: Int[np.ndarray, " images"]
 
@@ -180,7 +179,7 @@ def _by_models(
     say: Callable[[int], None], task: _Task, detector: Detector, executor: Executor
 ) -> Judgement:
     """Fit models to pairs and judge them."""
-    pairs, of, keys, groups, seed, is_kept, *own_rows = task
+    pairs, of, keys, groups, seed, fits, *own_rows = task
     check_folds(of)
     drawn = fold_pairs(of, keys, seed)
     say(1)
@@ -212,11 +211,11 @@ def _by_models(
         **numbers,
         **empty_fields(len(pairs)),
     )
-    if not is_kept:
+    if fits is None:
         return judgement
     about = judge_facts(judgement, keys.of_all(of.image_of), pairs.encoder)
     judge = keep_judge(scorer, models, pairs, of, drawn, keys, found.posterior, about)
-    return replace(judgement, judge=judge)
+    return replace(judgement, judge=judge and judge._replace(fits=fits))
 
 
 def _without(

@@ -17,7 +17,8 @@ from jaxtyping import Float, Float16, Float32, Int, UInt64
 
 from l2rm_jax.data.files import open_arrays, replace_arrays
 from l2rm_jax.data.pairs import Pairs
-from l2rm_jax.data.vectors import Poolings, pooled
+from l2rm_jax.data.text import Vocabulary
+from l2rm_jax.data.vectors import CountedWords, Fits, rows_by
 from l2rm_jax.errors import DataError, expand_home
 from l2rm_jax.judging.conformal import per_image
 from l2rm_jax.judging.drift import Sample
@@ -32,6 +33,7 @@ from l2rm_jax.judging.witnesses import (
 from l2rm_jax.linear.cca import Cca
 from l2rm_jax.linear.rows import Rows
 from l2rm_jax.linear.set_features import Pooling
+from l2rm_jax.linear.word_features import WordWeights
 
 if TYPE_CHECKING:
     from l2rm_jax.judging.judgement import Judgement
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 JUDGE_FILE, FORMAT = "judge.npz", 1
 FEWEST_IMAGES, FEWEST_PAIRS = 300, 500  # of a reference; pairs by their weight
 _ARRAYS = "images", "captions", "image_keys", "keys", "fold"
-_NAME = "pooling_{}_{}"  # of an array of a pooling: side and field
+_NAME = "fit_{}_{}"  # of an array: side and field
 _BLOCK = 512  # pairs; each block is filled up, so that all have the same shape
 
 
@@ -110,7 +112,7 @@ class KeptJudge(NamedTuple):
       fold: [images] fold of each of them.
       reference: information of pairs of the audit, and of known mismatches.
       about: facts about the audit.
-      poolings: of images and captions that are sets of vectors.
+      fits: how features become vectors.
       witnesses: trusted images with captions; None without their file.
     """
 
@@ -122,7 +124,7 @@ class KeptJudge(NamedTuple):
     fold: Int[np.ndarray, " images"]
     reference: Reference
     about: About
-    poolings: Poolings = Poolings()
+    fits: Fits = Fits()
     witnesses: Witnesses | None = None
 
     def score(
@@ -146,7 +148,7 @@ class KeptJudge(NamedTuple):
         is_pairs = isinstance(images, Pairs)
         pairs = images if is_pairs else Pairs.from_arrays(images, captions, image_of)
         check_sides(self, pairs)
-        return score_pairs(self, pooled(pairs, self.poolings)[0])
+        return score_pairs(self, rows_by(pairs, self.fits))
 
     def finish(self, parts: Sequence[Judged]) -> "Judgement":
         """Judge the set of all scored pairs, for example of some shards (`kept_set.finish`)."""
@@ -254,9 +256,7 @@ def write_judge(directory: Path, judge: KeptJudge) -> None:
     """Write a judge to a directory: `judge.npz`, and `witnesses.npz`, which may be removed."""
     arrays = {name: getattr(judge, name) for name in _ARRAYS}
     arrays |= judge.models._asdict() | judge.reference._asdict()
-    for side, pooling in judge.poolings._asdict().items():
-        if pooling is not None:
-            arrays |= {_NAME.format(side, name): x for name, x in pooling._asdict().items()}
+    arrays |= _arrays_of(judge.fits)
     about = np.array(json.dumps(judge.about._asdict()))
     replace_arrays(directory / JUDGE_FILE, arrays | {"about": about})
     if judge.witnesses is not None:
@@ -283,8 +283,8 @@ def open_judge(path: str | Path) -> KeptJudge:
                 kind(*(file[name] for name in kind._fields)) for kind in (Cca, Reference)
             )
             arrays = [file[name] for name in _ARRAYS]
-            poolings = Poolings(*(_read_pooling(file, side) for side in Poolings._fields))
-            judge = KeptJudge(models, *arrays, reference, About(**about), poolings)
+            fits = Fits(*(_read_fit(file, side) for side in Fits._fields))
+            judge = KeptJudge(models, *arrays, reference, About(**about), fits)
     if judge is None:
         raise DataError(
             f"{path}: found format {about['format']}, expected at most {FORMAT}: version "
@@ -305,7 +305,27 @@ def open_judge(path: str | Path) -> KeptJudge:
     return judge._replace(witnesses=open_witnesses(file)) if file.is_file() else judge
 
 
-def _read_pooling(file: Mapping[str, np.ndarray], side: str) -> Pooling | None:
-    """Read how the sets of vectors of a side are pooled; None for a side of single vectors."""
-    names = [_NAME.format(side, name) for name in Pooling._fields]
-    return Pooling(*(file[name] for name in names)) if names[0] in file else None
+def _arrays_of(fits: Fits) -> dict[str, np.ndarray]:
+    """Return the arrays of the fits by the names that `_read_fit` reads."""
+    arrays = {}
+    for side, fit in fits._asdict().items():
+        if isinstance(fit, CountedWords):
+            words = np.array(json.dumps(dict(fit.vocabulary.word2idx)))
+            of_side = {"vocabulary": words, **fit.weights._asdict()}
+        else:
+            of_side = {} if fit is None else fit._asdict()
+        arrays |= {_NAME.format(side, name): array for name, array in of_side.items()}
+    return arrays
+
+
+def _read_fit(file: Mapping[str, np.ndarray], side: str) -> Pooling | CountedWords | None:
+    """Read how the features of a side become vectors; None for single vectors."""
+
+    def read(*names: str) -> list[np.ndarray]:
+        return [file[_NAME.format(side, name)] for name in names]
+
+    if _NAME.format(side, "vocabulary") in file:
+        words = json.loads(str(*read("vocabulary")))
+        return CountedWords(Vocabulary(words), WordWeights(*read(*WordWeights._fields)))
+    is_pooled = _NAME.format(side, "rotation") in file
+    return Pooling(*read(*Pooling._fields)) if is_pooled else None

@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
+from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pairs import SUSPICIOUS, Pairs
-from l2rm_jax.data.vectors import are_sets, have_vectors
+from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.vectors import Fits, are_sets
 from l2rm_jax.errors import DataError
 from l2rm_jax.judging.classify import kinds
 from l2rm_jax.judging.conformal import p_values, q_values
@@ -32,33 +34,32 @@ from l2rm_jax.judging.kept_judge import Judged, KeptJudge
 from l2rm_jax.judging.known_mixture import fit_mixture
 from l2rm_jax.judging.posterior import FALSE_ALARMS
 from l2rm_jax.judging.witnesses import likeness
+from l2rm_jax.linear.rows import Rows
+from l2rm_jax.linear.set_features import Pooling
+from l2rm_jax.linear.word_features import WordRows
 from l2rm_jax.version import __version__
 
+_SINGLE, _SEVERAL, _WORDS = "one vector each", "several vectors each", "texts"
 LEAST_P = 0.05  # of a pair that fits like a matched one
 
 
 def check_sides(judge: KeptJudge, pairs: Pairs) -> None:
-    """Check that pairs have vectors, or sets of vectors, of the same kind as the judge's.
+    """Check that pairs have features of the same kind as the judge's.
 
     Raises:
       DataError: a side is of another kind or size, or of another encoder.
     """
-    if not have_vectors(pairs):
-        raise DataError(
-            f"{pairs.name}: found texts, words or pictures, expected vectors of the encoder of the "
-            "judge's pairs"
-        )
     sizes = judge.models.image_mean.shape[1], judge.models.caption_mean.shape[1]
-    for side, pooling, size in zip(("images", "captions"), judge.poolings, sizes, strict=True):
-        features, is_pooled = getattr(pairs, side), pooling is not None
-        if are_sets(features) != is_pooled:
-            found, expected = ("one vector", "several")[:: 1 if is_pooled else -1]
+    for side, fit, size in zip(Fits._fields, judge.fits, sizes, strict=True):
+        features = getattr(pairs, side)
+        expected = _SEVERAL if isinstance(fit, Pooling) else _WORDS if fit else _SINGLE
+        if (found := _kind(features)) != expected:
             raise DataError(
-                f"{pairs.name}: {side}: found {found} each, expected {expected}, as the pairs of "
-                "the judge have"
+                f"{pairs.name}: {side}: found {found}, expected {expected}, as the pairs of the "
+                "judge have"
             )
-        size = pooling.words.shape[1] if is_pooled else size
-        if features.shape[-1] != size:
+        size = fit.words.shape[1] if isinstance(fit, Pooling) else size
+        if found != _WORDS and features.shape[-1] != size:
             raise DataError(
                 f"{pairs.name}: {side}: found vectors with {features.shape[-1]} dimensions, "
                 f"expected {size}, as the pairs of the judge have"
@@ -69,6 +70,15 @@ def check_sides(judge: KeptJudge, pairs: Pairs) -> None:
             f"{pairs.name}: found vectors of the encoder {encoders[0]}, expected {encoders[1]}, "
             "which made the vectors of the judge"
         )
+
+
+def _kind(features: RegionFeatures | Pixels | Rows | list | None) -> str:
+    """Return in words what the images or captions of pairs are."""
+    if features is None or isinstance(features, list | WordRows):
+        return _WORDS
+    if isinstance(features, Pixels):
+        return "pictures"
+    return _SEVERAL if are_sets(features) else _SINGLE
 
 
 def score_pairs(judge: KeptJudge, pairs: Pairs, keys: Keys | None = None) -> Judged:

@@ -17,6 +17,7 @@ from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.files import open_array
 from l2rm_jax.data.npy_files import write_array
 from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.regular_files import refuse_other_kinds
 from l2rm_jax.errors import ConfigError, DataError, expand_home, first_line
 from l2rm_jax.evaluation.codes import CodedCaptions
 from l2rm_jax.jobs.files import new_directory
@@ -273,6 +274,7 @@ def _fields(code: ImageCode | TextCode) -> Iterator[tuple[str, np.ndarray]]:
 
 def _read(path: Path) -> tuple[dict[str, Any], list[Any]]:
     """Read the header, and map the arrays of each network."""
+    refuse_other_kinds(path / FILE)
     try:
         header = json.loads((path / FILE).read_text())
     except FileNotFoundError:

@@ -15,7 +15,8 @@ from filelock import FileLock, Timeout
 from ml_collections import ConfigDict
 
 from l2rm_jax.config import FIELDS, NEEDED_HEADS, READ_BY, default, flat, unknown_field_error
-from l2rm_jax.errors import ConfigError, L2RMError, expand_home
+from l2rm_jax.data.regular_files import refuse_other_kinds
+from l2rm_jax.errors import ConfigError, L2RMError, expand_home, first_line
 from l2rm_jax.run.results import to_jsonable, write_json
 
 CONFIG_FILE = "config.json"
@@ -121,10 +122,10 @@ def load_config(name: str, plugins: Iterable[str] = ()) -> ConfigDict:
         values, names = flat(config), tuple(dict.fromkeys((*config.plugins, *plugins)))
     except L2RMError:
         raise
-    except (Exception, SystemExit) as error:  # a config file is a program, and may end itself
+    except BaseException as error:  # a config file is a program, and may end itself
         if field := re.search(r'Key "(\w+)" does not exist', str(error)):
             raise unknown_field_error(field[1], flat(default()), f"{name}: ") from error
-        raise ConfigError(f"{name}: {type(error).__name__}: {error}") from error
+        raise ConfigError(f"{name}: {first_line(error)}") from error
     return with_changes(default(names), {**values, "plugins": names}, where=f"{name}: ")
 
 
@@ -143,6 +144,7 @@ def read_config(workdir: str | Path) -> ConfigDict:
         wrong type.
     """
     path = Path(workdir) / CONFIG_FILE
+    refuse_other_kinds(path)
     try:
         saved = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

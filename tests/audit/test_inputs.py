@@ -6,7 +6,7 @@ import pytest
 from l2rm_jax.audit.inputs import read_training_pairs
 from l2rm_jax.config import default
 from l2rm_jax.data.pairs import Pairs
-from l2rm_jax.data.vectors import as_rows
+from l2rm_jax.data.vectors import as_rows, fit_rows, rows_by
 from l2rm_jax.errors import DataError
 
 rng = np.random.default_rng(0)
@@ -56,7 +56,20 @@ def test_a_mismatch_on_purpose_is_the_truth(tmp_path):
     write_train(tmp_path, captions=None, texts=TEXTS)
     pairs, train, _ = read_training_pairs(config_of(tmp_path, protocol="caption", rate=0.5))
     np.testing.assert_array_equal(~train.matched, pairs.image_of != np.arange(12) // 2)
+
     assert not train.matched.all()
+
+
+def test_fits_to_some_pairs_make_the_vectors_of_others(tmp_path):
+    write_train(tmp_path, captions=None, texts=TEXTS)
+    every = np.arange(12)
+    for pairs in (read(config_of(tmp_path)), Pairs.from_arrays(IMAGES, TEXTS)):
+        rows, fits = fit_rows(pairs)
+        again = rows_by(Pairs.from_arrays(IMAGES, TEXTS[::-1]), fits)
+        np.testing.assert_array_equal(again.captions[every[::-1]], rows.captions[every])
+        np.testing.assert_array_equal(again.images[every[:6]], IMAGES)
+    assert fit_rows(Pairs.from_arrays(list("abcdef"), TEXTS))[1] is None
+    assert fit_rows(Pairs(IMAGES, [np.arange(4)] * 12, every // 2))[1] is None
 
 
 def test_the_digest_sees_every_input(tmp_path):

@@ -1,6 +1,8 @@
 """Errors as lines on the terminal."""
 
+import csv
 import errno
+import shutil
 
 import pytest
 
@@ -35,6 +37,27 @@ def test_an_error_of_the_system_names_its_file():
     error = OSError(errno.ENOSPC, "No space left on device", "runs/a")
     assert error_lines(error) == "error: runs/a: No space left on device"
     assert error_lines(OSError("odd")) == "error: odd"
+
+
+@pytest.mark.parametrize("write", ["text", "bytes", "table", "copy"])
+def test_a_full_disk_is_named_by_its_file_whoever_writes(write, tmp_path):
+    """/dev/full is a disk without room; Python's errors of writing to it name no file."""
+    path, full = tmp_path / "a", tmp_path / "full"
+    full.symlink_to("/dev/full")
+    path.write_bytes(bytes(10))
+
+    def write_table():
+        with full.open("w") as file, path.open():
+            csv.writer(file).writerow([1])
+
+    with pytest.raises(OSError) as error:
+        {
+            "text": lambda: full.write_text("a"),
+            "bytes": lambda: full.write_bytes(b"a"),
+            "table": write_table,
+            "copy": lambda: shutil.copy(path, full),
+        }[write]()
+    assert error_lines(error.value) == f"error: {full}: No space left on device"
 
 
 def test_ctrl_c_says_what_is_kept_and_how_to_go_on():

@@ -5,7 +5,9 @@ import logging
 import os
 import subprocess
 import sys
+import warnings
 
+import jax
 import pytest
 
 from l2rm_jax import main
@@ -15,6 +17,7 @@ from l2rm_jax.cli.streams import escape_characters, show_log
 @pytest.fixture
 def loggers(monkeypatch):
     """The root logger and the logger of the package, both restored after the test."""
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
     found = logging.getLogger(), logging.getLogger("l2rm_jax")
     kept = [(each, each.handlers[:], each.level, each.propagate) for each in found]
     yield found
@@ -58,6 +61,19 @@ def test_other_libraries_show_warnings_only(loggers, monkeypatch):
     logging.getLogger("orbax").info("saved")
     logging.getLogger("orbax").warning("slow")
     assert stream.getvalue() == "warning: slow\n"
+
+
+@pytest.mark.filterwarnings("always")
+def test_warnings_of_python_are_one_line_for_each_line_of_code(loggers, monkeypatch):
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    show_log()
+    for name in ("a", "b"):
+        warnings.warn(f"Error writing persistent compilation cache entry for {name}", stacklevel=1)
+    warnings.warn("too old\nsee there", UserWarning, stacklevel=1)
+    cache = jax.config.jax_compilation_cache_dir
+    error = f"{cache}: Error writing persistent compilation cache entry for a"
+    assert stream.getvalue() == f"warning: {error}\nwarning: too old\n"
 
 
 def test_the_library_leaves_the_root_logger_to_its_user():

@@ -17,7 +17,8 @@ from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.shards import ShardRows
 from l2rm_jax.errors import DataError
 from l2rm_jax.importing.vectors import scan_vectors
-from l2rm_jax.jobs.files import named_if_full, new_directory, new_file, replace_file
+from l2rm_jax.jobs.files import new_directory, new_file, replace_file
+from l2rm_jax.jobs.full_disk import named_if_full
 
 FULL = Path("/dev/full")
 
@@ -146,10 +147,10 @@ def test_a_file_that_was_replaced_is_still_read(tmp_path):
 
 
 def fill(path: Path) -> None:
-    with path.open("wb") as file:
+    path.unlink(missing_ok=True)
+    path.symlink_to(FULL)
+    with path.open("wb", buffering=0) as file:
         file.write(b"x")
-        with FULL.open("wb", buffering=0) as disk:
-            disk.write(b"x")
 
 
 @needs_full
@@ -159,7 +160,11 @@ def test_every_writer_names_its_file(tmp_path):
     assert refused.value.filename == str(tmp_path / "page.html")
     with pytest.raises(OSError) as refused, new_directory(tmp_path / "audit") as unfinished:
         fill(unfinished / "table.csv")
-    assert refused.value.filename == str(tmp_path / "audit.partial")
+    assert refused.value.filename == str(tmp_path / "audit.partial" / "table.csv")
+    with pytest.raises(OSError, match="no room for 9 bytes") as refused:
+        (tmp_path / f"a.{os.getpid()}.unfinished").symlink_to(FULL)
+        replace_file(tmp_path / "a", b"123456789")
+    assert refused.value.filename == str(tmp_path / "a")
     with pytest.raises(OSError) as refused, named_if_full(tmp_path / "copy"):
         raise OSError(errno.ENOSPC, "No space left", "source", None, "target")
     assert refused.value.filename == "target"

@@ -10,6 +10,7 @@ from PIL import Image
 
 from l2rm_jax.data.captions import read_captions
 from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.files import open_arrays
 from l2rm_jax.data.parquet_vectors import open_parquet
 from l2rm_jax.data.pictures import UnreadableError, read_picture
 from l2rm_jax.data.regular_files import check_regular, read_regular
@@ -18,6 +19,7 @@ from l2rm_jax.errors import CheckpointError, DataError
 from l2rm_jax.importing.sources import open_source
 from l2rm_jax.pages.thumbnails import make_thumbnail
 from l2rm_jax.published.checkpoint import read_checkpoint
+from l2rm_jax.run.config_file import read_config
 
 KINDS = {"fifo": "a FIFO", "socket": "a socket", "zero": "a device", "directory": "a directory"}
 
@@ -53,6 +55,8 @@ READERS = {
     "a.parquet": open_parquet,
     "a.pth": read_checkpoint,
     "test_ims.npy": RegionFeatures.read,
+    "judgement.npz": lambda path: open_arrays(path, "a judgement", "judge again").__enter__(),
+    "config.json": lambda path: read_config(path.parent),
 }
 
 

@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 
 from l2rm_jax.devices import programs
-from l2rm_jax.devices.programs import Program, is_cpu_only, set_compiler_flags
+from l2rm_jax.devices.programs import (
+    Program,
+    is_cpu_only,
+    set_compiler_flags,
+    silence_compiler,
+)
 
 COMPILATION = "/jax/core/compile/backend_compile_duration"
 
@@ -133,3 +138,15 @@ def test_an_installed_plugin_counts_as_accelerator(
         assert is_cpu_only() == alone
     finally:
         jax.config.update("jax_platforms", before)
+
+
+@pytest.mark.parametrize(("level", "expected"), [(None, 3), ("1", 3), ("0", None), ("2", None)])
+def test_the_compiler_logs_only_where_it_is_asked_to(monkeypatch, level, expected):
+    levels = []
+    monkeypatch.setattr(programs.utils, "absl_set_min_log_level", levels.append)
+    monkeypatch.setitem(os.environ, "TF_CPP_MIN_LOG_LEVEL", level or "")
+    if level is None:
+        del os.environ["TF_CPP_MIN_LOG_LEVEL"]
+    silence_compiler()
+    assert levels == ([expected] if expected else [])
+    assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == ("3" if expected else level)

@@ -7,7 +7,7 @@ from scipy.special import logsumexp
 import l2rm_jax
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pairs import Pairs
-from l2rm_jax.data.vectors import Poolings, have_vectors
+from l2rm_jax.data.vectors import Fits, fit_rows
 from l2rm_jax.errors import DataError
 from l2rm_jax.judging import judge_pairs, open_judge, write_judge
 from l2rm_jax.judging.conformal import p_values
@@ -170,22 +170,14 @@ def test_other_dimensions_are_refused(judge, data):
 def test_words_and_other_encoders_are_refused(judge, data):
     images, captions, image_of = data[1][:3]
     words = [f"caption {row}" for row in range(len(captions))]
-    with pytest.raises(DataError, match="found texts, words or pictures, expected vectors of the"):
+    with pytest.raises(DataError, match="captions: found texts, expected one vector each"):
         judge.score(images, words, image_of)
-    with pytest.raises(DataError, match="found texts, words or pictures"):
+    with pytest.raises(DataError, match="captions: found texts, expected one vector each"):
         judge_pairs(Pairs(images, None, image_of, texts=words), judge=judge)
     other = judge._replace(about=judge.about._replace(encoder="aa and bb"))
     with pytest.raises(DataError, match="found vectors of the encoder cc and bb, expected aa and"):
         judge_pairs(Pairs(images, captions, image_of, encoder="cc and bb"), judge=other)
     other.score(Pairs(images, captions, image_of))  # arrays: drift decides
-
-
-def test_words_keep_no_judge(data):
-    images, captions, image_of = data[0][:3]
-    words = [f"caption {row % 7} of {row}" for row in image_of]
-    assert not have_vectors(Pairs(images, None, image_of, texts=words))
-    assert not have_vectors(Pairs(images, [np.arange(3)] * len(words), image_of))
-    assert have_vectors(Pairs(images, captions, image_of))
 
 
 def test_regions_are_pooled_as_those_of_the_reference(judge, data, tmp_path):
@@ -194,7 +186,7 @@ def test_regions_are_pooled_as_those_of_the_reference(judge, data, tmp_path):
     regions = RegionFeatures.from_array(sets, "regions")
     pooling = fit_pooling(lambda k: (sets[k], np.full(len(k), 4)), 100)
     pooling = pooling._replace(rotation=pooling.rotation[:, : SIZES[0]])
-    write_judge(tmp_path, judge._replace(poolings=Poolings(images=pooling)))
+    write_judge(tmp_path, judge._replace(fits=Fits(images=pooling)))
     of_regions = open_judge(tmp_path)
     found = of_regions.score(Pairs(regions, captions, image_of))
     rows = set_rows(lambda k: (sets[k], np.full(len(k), 4)), IMAGES, pooling)[1]
@@ -207,13 +199,31 @@ def test_regions_are_pooled_as_those_of_the_reference(judge, data, tmp_path):
     some = np.arange(0, len(captions), 7)[::-1]  # elsewhere in the blocks
     pairs = Pairs(regions.take(image_of[some]), captions[some], np.arange(len(some)))
     np.testing.assert_array_equal(of_regions.score(pairs).information, found.information[some])
-    with pytest.raises(DataError, match="images: found one vector each, expected several"):
+    with pytest.raises(
+        DataError, match="images: found one vector each, expected several vectors each"
+    ):
         of_regions.score(rows, captions, image_of)
-    with pytest.raises(DataError, match="images: found several each, expected one vector"):
+    with pytest.raises(DataError, match="images: found several vectors each, expected one"):
         judge.score(Pairs(regions, captions, image_of))
     other = RegionFeatures.from_array(sets[..., :2], "other")
     with pytest.raises(DataError, match="images: found vectors with 2 dimensions, expected 3"):
         of_regions.score(Pairs(other, captions, image_of))
+
+
+def test_words_are_counted_as_those_of_the_reference(judge, data, tmp_path):
+    images, captions, image_of = data[1][:3]
+    rng = np.random.default_rng(0)
+    texts = [" ".join(line) for line in rng.choice([f"w{n}" for n in range(60)], (640, 8))]
+    fit = fit_rows(Pairs(images, None, image_of, texts=texts[:400]))[1].captions
+    weights = fit.weights._replace(directions=fit.weights.directions[:, : SIZES[1]])
+    fit = fit._replace(weights=weights)
+    write_judge(tmp_path, judge._replace(fits=Fits(captions=fit)))
+    of_words = open_judge(tmp_path)
+    found = of_words.score(images, texts, image_of)
+    expected = judge.score(images, fit.rows(texts)[np.arange(len(texts))], image_of)
+    np.testing.assert_array_equal(found.information, expected.information)
+    with pytest.raises(DataError, match="captions: found one vector each, expected texts"):
+        of_words.score(images, captions, image_of)
 
 
 CHANGES = {
