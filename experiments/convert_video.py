@@ -37,8 +37,8 @@ from jaxtyping import Float32, Int
 
 from experiments.script import new_parser, start
 from l2rm_jax.data.captions import check_length
-from l2rm_jax.data.files import new_directory
 from l2rm_jax.errors import ConfigError, DataError, first_line
+from l2rm_jax.jobs.files import new_directory
 
 SPLITS = {"train": "train", "dev": "val", "test": "test"}  # our name: name in the files
 MOST_FRAMES = {"dual_encoding": 64, "experts": 1}

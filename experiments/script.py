@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from l2rm_jax.cli.error_lines import error_lines, missing_package_error
-from l2rm_jax.data.files import replace_file
 from l2rm_jax.errors import L2RMError
+from l2rm_jax.jobs.files import replace_file
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict

@@ -25,7 +25,7 @@ LINES = (
     ("data",),
     ("joins",),
     ("linear",),
-    ("losses", "ot", "mixture", "auroc", "devices", "executors", "config", "settings", "bases"),
+    ("losses", "ot", "mixture", "auroc", "devices", "jobs", "config", "settings", "bases"),
     ("console", "interrupt", "errors", "version"),
 )
 EXAMPLE = ROOT / "methods" / "example"  # a user's files, which import the public names

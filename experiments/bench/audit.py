@@ -24,7 +24,7 @@ import numpy as np
 from experiments.bench.measure import peak_anonymous_kib
 from experiments.script import new_parser, values_of, write_rows
 from l2rm_jax.audit import audit_pairs
-from l2rm_jax.executors import Place
+from l2rm_jax.jobs import Place
 from l2rm_jax.judging import JUDGEMENT_FILE
 
 SHARED = 64  # directions that an image and its caption share

@@ -168,7 +168,7 @@ def audit(rows: Rows, tiny: bool, directory: Path) -> None:
     """Audit random vectors, as `bench.audit` does; judging runs on the GPU."""
     from experiments.bench.audit import measure, write_vectors
     from l2rm_jax.devices.programs import prepare_process
-    from l2rm_jax.executors import Place
+    from l2rm_jax.jobs import Place
 
     prepare_process()
     for count in (3000,) if tiny else (100_000, 1_000_000):

@@ -18,12 +18,12 @@ from experiments.script import new_parser, processor
 from l2rm_jax import config as defaults
 from l2rm_jax.data.batches import smallest_bucket
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.files import replace_file
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.train_pairs import TrainPairs
 from l2rm_jax.devices.batch import Batch
 from l2rm_jax.devices.hosts import usable_cores
 from l2rm_jax.devices.parallel import PRECISIONS
+from l2rm_jax.jobs.files import replace_file
 from l2rm_jax.run.results import versions
 from l2rm_jax.run.validate_config import check_fields
 

@@ -30,8 +30,8 @@ from experiments.benchmark.suite import Cell, Suite, cells, find_suite, suite_na
 from experiments.papers.runs import epoch_records
 from experiments.script import add_settings, new_parser, plugin_names, start, values_of, write_rows
 from l2rm_jax import console
-from l2rm_jax.data.files import replace_file
 from l2rm_jax.errors import ConfigError
+from l2rm_jax.jobs.files import replace_file
 
 FILTERS = ("row", "head", "protocol", "rate", "seed")
 

@@ -43,8 +43,8 @@ from experiments.papers.vectors import pooled
 from experiments.script import new_parser, start, write_rows
 from l2rm_jax.data import load_data
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.files import new_directory
 from l2rm_jax.errors import DataError
+from l2rm_jax.jobs.files import new_directory
 from l2rm_jax.judging import judge_pairs, write_judgement
 from l2rm_jax.judging.rematch import rematch
 from l2rm_jax.linear.set_features import fit_pooling

@@ -5,21 +5,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from l2rm_jax.data.files import replace_file
 from l2rm_jax.data.frame_columns import columns_of
 from l2rm_jax.data.layouts import open_pairs
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.jobs.files import replace_file
+from l2rm_jax.jobs.job import differences
 
 _TABLE = "table."  # before the names of further columns, which may be called like a side
 
 
 def claim(keep: Path, pairs: Pairs, **settings: int | str) -> None:
     """Check that `keep` has no stages of another call; store the pairs and settings of this one."""
-    keep.mkdir(parents=True, exist_ok=True)
     own, file = settings | {"pairs": pairs.digest or pairs.fingerprint}, keep / "arguments.json"
-    stored = json.loads(file.read_bytes()) if file.exists() else own
-    if names := [name for name in own if stored.get(name) != own[name]]:
+    if names := differences(file, own):
         raise ConfigError(
             f"{keep}: found stages of other {' and '.join(names)}, expected none, or stages of the "
             "same call"

@@ -41,7 +41,7 @@ from l2rm_jax.data.train_pairs import TrainPairs
 from l2rm_jax.data.word_report import WordReport, report_texts
 from l2rm_jax.devices.parallel import in_float32
 from l2rm_jax.errors import DataError
-from l2rm_jax.executors import LOCAL, Executor
+from l2rm_jax.jobs import LOCAL, Executor, Stored
 from l2rm_jax.joins import Misaligned
 from l2rm_jax.judging import Judgement, KeptJudge, judge_pairs
 from l2rm_jax.judging.judgement import KEPT
@@ -325,7 +325,7 @@ def audit_pairs(
       judge: judge of an audit of trusted pairs (`open_judge`); None: models are fitted to these.
       keep: directory for finished stages, from which the same call resumes after a stop; other
         pairs or settings in the same directory are an error.
-      executor: computes the parts, in this process or in others (`l2rm_jax.executors`).
+      executor: computes the parts, in this process or in others (`l2rm_jax.jobs`).
 
     Raises:
       DataError: a shape, type or value is wrong (lists all of them), or a fold has images of fewer
@@ -342,10 +342,10 @@ def audit_pairs(
         of_judge = {} if judge is None else {"judge": judge.about.data}
         claim(Path(keep), pairs, folds=folds, top=top, seed=seed, **of_judge)
 
-    def judge_one(judged: Pairs, name: str = "") -> Judgement:
-        where = keep and Path(keep) / name
+    def judge_one(judged: Pairs, name: str = "judged") -> Judgement:
         settings = {"folds": folds, "top": top, "seed": seed, "judge": judge}
-        return judge_pairs(judged, keep=where, executor=executor, **settings)
+        stored = Stored(Path(keep) / name, executor) if keep else executor
+        return judge_pairs(judged, executor=stored, **settings)
 
     found = judge_one(pairs)
     misaligned = search_pairs(pairs, seed)

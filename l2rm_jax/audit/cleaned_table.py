@@ -14,9 +14,9 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.audit.copy_rows import COPIERS, Edits
 from l2rm_jax.data.content_hashes import hash_file
-from l2rm_jax.data.full_disk import named_if_full
 from l2rm_jax.data.record import read_record
 from l2rm_jax.importing.splits import rows_of_splits
+from l2rm_jax.jobs.full_disk import named_if_full
 
 
 class Sorted(NamedTuple):

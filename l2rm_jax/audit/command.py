@@ -27,7 +27,6 @@ from l2rm_jax.audit.next_commands import review_command
 from l2rm_jax.audit.outputs import write_files
 from l2rm_jax.audit.review import read_decisions
 from l2rm_jax.audit.run_columns import read_of_run
-from l2rm_jax.audit.work import Work
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.layouts.shards import open_shard_pairs
 from l2rm_jax.data.pairs import Pairs
@@ -37,7 +36,8 @@ from l2rm_jax.data.train_pairs import TrainPairs, token_counts
 from l2rm_jax.data.word_report import WordReport
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, Problems, StoppedError
-from l2rm_jax.executors import SINGLE, Place
+from l2rm_jax.jobs import SINGLE, Job, Place, Stored
+from l2rm_jax.jobs.files import check_new
 from l2rm_jax.joins import Misaligned
 from l2rm_jax.judging import (
     Judgement,
@@ -65,6 +65,8 @@ from l2rm_jax.version import __version__
 _log = logging.getLogger(__name__)
 
 TOO_MANY, CANNOT_TELL = 3, 4  # exit statuses
+DATA = "data"  # directory of data that the audit has imported
+_JUDGED = "judged"  # directory of the parts of the judgement
 _HERE = Place()
 _NO_LIMIT = 1.0  # of `max_share`
 _ALL_PAIRS = {  # for the runs that judge: no pair is filtered or drawn
@@ -165,19 +167,20 @@ def _audit(
 ) -> Audit | None:
     if judge is not None and config.judgement.path:
         raise ConfigError("--judge cannot be combined with judgement.path, a finished judgement")
-    settings, work = Settings(**config.audit, seed=config.seed), Work(out, place.share)
-    with work.locked():
-        pairs, train, words = _read(config, workdir, settings, place, work)
+    settings, job = Settings(**config.audit, seed=config.seed), Job(out, "audit", place.share)
+    check_new(out, "directory")
+    with job.locked():
+        pairs, train, words = _read(config, workdir, settings, place, job)
         pairs = replace(pairs, name=name or pairs.name)
         given = _given(config, pairs)
-        work.claim(_identity(pairs, train, config, place, judge))
+        job.claim(_identity(pairs, train, config, place, judge))
         given = given or (_of_run(pairs, workdir) if judge is None else None)
-        judgement = given or _judge(config, pairs, train, work, place, judge)
-        misaligned, repaired = _repair(config, pairs, train, work, place, judge)
+        judgement = given or _judge(config, pairs, train, job, place, judge)
+        misaligned, repaired = _repair(config, pairs, train, job, place, judge)
         judgement = within_findings(judgement, misaligned)
-        if not work.is_mine_to_finish():
+        if not job.is_mine_to_finish():
             return None
-        work.clear()
+        job.clear(DATA)
         decisions = read_decisions(settings.review, len(judgement)) if settings.review else None
         of_run = None
         if workdir is not None:
@@ -187,8 +190,8 @@ def _audit(
         known |= {"misaligned": misaligned, "repaired": repaired}
         audit = Audit(pairs, judgement, settings, decisions, of_run, **known)
         _log.info("writing the report, the table and the page")
-        write_files(audit, work.partial)
-        work.finish()
+        write_files(audit, job.partial)
+        job.finish()
     return audit
 
 
@@ -210,36 +213,35 @@ def _judge(
     config: ConfigDict,
     pairs: Pairs,
     train: TrainPairs | None,
-    work: Work,
+    job: Job,
     place: Place,
     kept: KeptJudge | None,
 ) -> Judgement:
-    """Judge the pairs, by a kept judge, by a detector in closed form or by runs in `work`."""
+    """Judge the pairs, by a kept judge, by a detector in closed form or by runs in `job.work`."""
     if kept is not None or not is_trained(config):
-        return _judge_in_closed_form(config, work, place, kept, pairs, folder="")
-    own, runs = with_changes(config, _ALL_PAIRS), work.directory / "runs"
+        return _judge_in_closed_form(config, job, place, kept, pairs, _JUDGED)
+    own, runs = with_changes(config, _ALL_PAIRS), job.work / "runs"
     where = {"workdir": runs, "replicas": Replicas(), "train": train_model}
     data = replace(load_run_data(own, runs), train=train)  # with vectors of its encoders
-    name, keep = config.judgement.detector, work.directory
+    name, stored = config.judgement.detector, Stored(job.work / _JUDGED)
     try:
         with open_detector(own, data, 0, **where) as detector:
-            return judge_pairs(pairs, detector, name=name, keep=keep, **_settings(config))
+            return judge_pairs(pairs, detector, name=name, executor=stored, **_settings(config))
     except StoppedError as error:
         message = f"stopped at {error.place}. Continue: the same command again"
         raise StoppedError(message, error.signal, error.place) from None
 
 
 def _judge_in_closed_form(
-    config: ConfigDict, work: Work, place: Place, kept: KeptJudge | None, pairs: Pairs, folder: str
+    config: ConfigDict, job: Job, place: Place, kept: KeptJudge | None, pairs: Pairs, folder: str
 ) -> Judgement:
     """Judge pairs by a kept judge or in closed form, where linear models stand in for runs."""
     name = LINEAR if kept or is_trained(config) else config.judgement.detector
     detector = linear if name == LINEAR else make_detector(config)
-    # Processes with shares must make the same calls, so only the results of calls are stored.
-    keep = work.directory / folder if place.share == SINGLE else None
-    with place.open(work.parts) as executor:
-        where = {"keep": keep, "executor": executor}
-        return judge_pairs(pairs, detector, name=name, judge=kept, **where, **_settings(config))
+    with place.open() as executor:
+        stored = Stored(job.work / folder, executor, job.share)
+        settings = {"judge": kept, **_settings(config)}
+        return judge_pairs(pairs, detector, name=name, executor=stored, **settings)
 
 
 def _settings(config: ConfigDict) -> dict[str, int]:
@@ -250,7 +252,7 @@ def _repair(
     config: ConfigDict,
     pairs: Pairs,
     train: TrainPairs | None,
-    work: Work,
+    job: Job,
     place: Place,
     kept: KeptJudge | None,
 ) -> tuple[Misaligned, Judgement | None]:
@@ -265,12 +267,12 @@ def _repair(
     drawn = None if train is None else train.drawn  # by a run, from all pairs
     rows = np.arange(len(pairs)) if drawn is None else drawn.rows
     found = search_pairs(pairs, config.seed, find_lines(path, rows))
-    judge = partial(_judge_in_closed_form, config, work, place, kept)
+    judge = partial(_judge_in_closed_form, config, job, place, kept)
     return found, judge_repaired(pairs, found, judge)
 
 
 def _read(
-    config: ConfigDict, workdir: str | Path | None, settings: Settings, place: Place, work: Work
+    config: ConfigDict, workdir: str | Path | None, settings: Settings, place: Place, job: Job
 ) -> tuple[Pairs, TrainPairs | None, WordReport | None]:
     """Read the pairs; report all problems with fields and files in one message."""
     problems = Problems()
@@ -283,7 +285,7 @@ def _read(
     valid = with_valid_fields(config)  # wrong fields must not add errors about the data
     if workdir is None and config.data.path and are_shards(config.data.path):
         problems.attempt(_check_shards, config)
-        pairs = problems.attempt(open_shard_pairs, config.data.path, work.copies)
+        pairs = problems.attempt(open_shard_pairs, config.data.path, job.work / "vectors")
         found = pairs and (pairs, None, None)
     else:
         if workdir is None and is_trained(valid):

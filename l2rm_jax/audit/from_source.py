@@ -5,11 +5,10 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from l2rm_jax.audit.work import DATA, Work
+from l2rm_jax.audit.command import DATA
 from l2rm_jax.cli.mode import SOURCE, Command, Mode
 from l2rm_jax.cli.words import Given, command_text
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.executors import SINGLE
 from l2rm_jax.importing.from_source import (
     data_command,
     describe_rows,
@@ -19,6 +18,8 @@ from l2rm_jax.importing.from_source import (
 from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.sources import find_files
+from l2rm_jax.jobs import SINGLE, Job
+from l2rm_jax.jobs.files import check_new
 from l2rm_jax.judging import JUDGEMENT_FILE
 
 
@@ -45,16 +46,18 @@ def import_source(command: Command, modes: Sequence[Mode]) -> Command:
             "--share requires imported data",
             hint=f"l2rm import {shlex.quote(source)} --out=data/mine",
         )
-    work = Work(out, SINGLE)
+    job = Job(out, "audit")
+    data = job.partial / DATA
     if (out / DATA).is_dir():
         raise ConfigError(
             f"{out}: already exists, expected the name of a new directory; its {DATA} are imported",
             hint=_command_of_data(others, out),
         )
-    with work.locked():
-        record = _import(source_request(command, work.data))
+    check_new(out, "directory")
+    with job.locked():
+        record = _import(source_request(command, data))
     describe_rows(source, record, out / DATA)
-    audit = data_command(command, work.data, modes)
+    audit = data_command(command, data, modes)
     return dataclasses.replace(audit, given=(("data", str(out / DATA)), *others))
 
 
@@ -72,5 +75,5 @@ def _command_of_data(others: Sequence[Given], out: Path) -> str:
 def _import(request: Request) -> dict:
     """Import the data, or check that the data that are there are of the same import."""
     if request.out.exists():  # what only lacks its name is checked, and not encoded again
-        request.out.rename(request.partial)
+        request.out.rename(request.job.partial)
     return import_data(request)

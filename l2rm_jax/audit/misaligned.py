@@ -11,10 +11,11 @@ import numpy as np
 from jaxtyping import Int
 
 from l2rm_jax.audit.lines import ROW, Lines
-from l2rm_jax.data.files import open_array, replace_array, replace_file
+from l2rm_jax.data.files import open_array, replace_array
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.vectors import as_rows
 from l2rm_jax.errors import DataError, expand_home
+from l2rm_jax.jobs.files import replace_file
 from l2rm_jax.joins import Finding, Misaligned, find_misaligned
 from l2rm_jax.judging import Judgement, read_judgement
 from l2rm_jax.pages.examples import Example

@@ -13,9 +13,10 @@ from l2rm_jax.audit.realigned_table import write_realigned
 from l2rm_jax.audit.review import FITS, check_sample, hash_decisions
 from l2rm_jax.audit.suspects import write_suspects
 from l2rm_jax.audit.table import FILES, pair_columns, write_table
-from l2rm_jax.data.files import new_directory, replace_array, replace_file
+from l2rm_jax.data.files import replace_array
 from l2rm_jax.data.layouts import SCENES, is_scenes
 from l2rm_jax.errors import expand_home
+from l2rm_jax.jobs.files import new_directory, replace_file
 from l2rm_jax.judging import JUDGE_FILE, JUDGEMENT_FILE, write_judge, write_judgement
 from l2rm_jax.pages import Gallery, write_gallery
 from l2rm_jax.retriever.sources import scene_pictures

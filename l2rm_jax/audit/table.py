@@ -13,11 +13,11 @@ from jaxtyping import Bool
 from l2rm_jax.audit.audit import Audit
 from l2rm_jax.audit.review import Decisions
 from l2rm_jax.data.columns import column_values
-from l2rm_jax.data.full_disk import named_if_full
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.parquet_vectors import open_parquet
 from l2rm_jax.data.spreadsheet_cells import original_cell, plain_cell
 from l2rm_jax.errors import ConfigError, DataError, first_line
+from l2rm_jax.jobs.full_disk import named_if_full
 from l2rm_jax.judging.judgement import KINDS
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from l2rm_jax.executors import SINGLE, Place, parse_share
+from l2rm_jax.jobs import SINGLE, Place, parse_share
 
 
 class Flag(NamedTuple):

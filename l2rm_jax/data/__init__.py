@@ -19,7 +19,7 @@
 * `mismatch` swaps training pairs, `filters` drops them.
 * `streams` builds the batches of training, `batches` those of scoring and evaluation.
 
-May import `devices`, `config`, `bases` and `errors`, but no model.
+May import `devices`, `jobs`, `config`, `bases` and `errors`, but no model.
 """
 
 from l2rm_jax.data.features import RegionFeatures

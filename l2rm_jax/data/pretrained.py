@@ -20,7 +20,6 @@ import numpy as np
 from l2rm_jax.bases import Bases, read_image_base, read_model_type, read_text_base
 from l2rm_jax.bases.arrays import group_places, place_arrays
 from l2rm_jax.bases.preparation import read_preparation
-from l2rm_jax.data.files import replace_file
 from l2rm_jax.data.hub import find_directory
 from l2rm_jax.data.pieces import TOKENIZER_FILE, Pieces
 from l2rm_jax.data.weights import (
@@ -32,6 +31,7 @@ from l2rm_jax.data.weights import (
     weight_files,
 )
 from l2rm_jax.errors import DataError, Problems, named_errors, nearest_flag
+from l2rm_jax.jobs.files import replace_file
 
 CONFIG_FILE, POOLING_FILE = "config.json", "1_Pooling/config.json"
 PREPARATION_FILE = "preprocessor_config.json"

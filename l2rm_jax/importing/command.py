@@ -5,7 +5,7 @@ from pathlib import Path
 from l2rm_jax.cli.mistakes import require_flags
 from l2rm_jax.cli.mode import PLACE, SHARED_PLACE, Command, Flag, Mode
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.executors import SINGLE, Place
+from l2rm_jax.jobs import SINGLE, Place
 
 
 def _import(command: Command) -> None:

@@ -7,8 +7,8 @@ Samples that the import rejected are left out; those of dev and test stay.
 import hashlib
 import json
 import logging
-import shutil
 import tarfile
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,17 +18,7 @@ from jaxtyping import Int
 
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data.content_hashes import hash_file
-from l2rm_jax.data.files import (
-    check_new,
-    claim_work,
-    file_states,
-    is_hidden,
-    locked_directory,
-    new_file,
-    open_array,
-    remove_unfinished,
-    replace_file,
-)
+from l2rm_jax.data.files import file_states, is_hidden, open_array
 from l2rm_jax.data.ids import read_image_ids
 from l2rm_jax.data.parquet_vectors import open_parquet
 from l2rm_jax.data.record import DATASET_FILE, read_record, read_shards_record
@@ -41,18 +31,18 @@ from l2rm_jax.data.shards import (
 )
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import DataError
-from l2rm_jax.executors import LOCAL, Executor
 from l2rm_jax.importing.samples import divide_samples
 from l2rm_jax.importing.sources import find_files
 from l2rm_jax.importing.splits import rows_of_splits
 from l2rm_jax.importing.whole_files import read_members
 from l2rm_jax.importing.writing import hash_source
+from l2rm_jax.jobs import LOCAL, Executor, Job
+from l2rm_jax.jobs.files import check_new, new_file
 from l2rm_jax.version import __version__
 
 _log = logging.getLogger(__name__)
 
 KEPT, IDS = "kept.npy", "kept_ids.txt"  # of an audit
-_WORK, _IDENTITY = "work", "keep.json"
 _EXPECTED = "data that l2rm import wrote from .tar files"
 _BLOCK = 1 << 20  # bytes that are copied at once
 Rows = Int[np.ndarray, " rows"]
@@ -79,32 +69,19 @@ def filter_samples(
     data, audit, out = Path(data), Path(audit), Path(out)
     check_new(out, "directory")
     base, files, hashes, wanted = _samples_to_keep(data, audit, executor)
-    partial = out.with_name(f"{out.name}.partial")
-    work = partial / _WORK
-    work.mkdir(parents=True, exist_ok=True)
-    with locked_directory(partial, "copies into"):
-        identity = _identity(files, wanted)
-        claim_work(work / _IDENTITY, identity, "copy")
-        calls = (
-            (
-                str(file),
-                content,
-                rows,
-                str(partial / file.relative_to(base)),
-                str(work / f"{number:05}.json"),
-            )
-            for number, (file, content, rows) in enumerate(zip(files, hashes, wanted, strict=True))
-        )
-        counts = dict.fromkeys(("read", "written", "left_out", "archives"), 0)
+    job = Job(out, "filter")
+    with job.locked():
+        job.claim(_identity(files, wanted))
+        names = [job.partial / file.relative_to(base) for file in files]
+        archives = enumerate(zip(files, hashes, wanted, names, strict=True))
+        calls = ((job, number, *archive) for number, archive in archives)
+        counts = Counter(dict.fromkeys(("read", "written", "left_out", "archives"), 0))
         with progress_bar(len(files), "copying", unit="archives") as bar:
-            for one in executor.map(keep_of_archive, calls):
-                counts = {name: counts[name] + one[name] for name in counts}
+            for one in executor.map(filter_archive, calls):
+                counts.update(one)
                 bar.update(1)
-        shutil.rmtree(work)
-        remove_unfinished(partial)
-        check_new(out, "directory")  # again, as the work may have taken hours
-        partial.rename(out)
-    return counts
+        job.finish()
+    return dict(counts)
 
 
 def describe_filtered(counts: dict[str, int], out: Path) -> str:
@@ -116,40 +93,42 @@ def describe_filtered(counts: dict[str, int], out: Path) -> str:
     )
 
 
-def keep_of_archive(source: str, content: str, rows: Rows, out: str, done: str) -> dict[str, int]:
+def filter_archive(
+    job: Job, number: int, source: Path, content: str, rows: Rows, out: Path
+) -> dict[str, int]:
     """Copy some samples of an archive, unless that is done; returns how many.
 
     Args:
+      job: the work.
+      number: number of the archive.
       source: the archive.
       content: hash of the archive when it was imported.
       rows: numbers of the samples that stay, from 1, ascending; without any, nothing is written.
       out: the new archive.
-      done: file that says that it is complete.
 
     Raises:
       DataError: the archive has changed since then.
     """
-    note = Path(done)
-    if note.exists():
-        return json.loads(note.read_bytes())
-    if hash_file(Path(source)) != content:
+    return job.part(number, lambda: _copy_samples(source, content, rows, out))
+
+
+def _copy_samples(source: Path, content: str, rows: Rows, out: Path) -> dict[str, int]:
+    if hash_file(source) != content:
         raise DataError(
             f"{source}: found other content than when it was imported, expected the same archive; "
             "import it again, and audit that"
         )
-    members, end = read_members(Path(source))
+    members, end = read_members(source)
     keys, numbers, _ = divide_samples([each.name for each in members if _is_of_sample(each)])
     is_kept = np.isin(np.arange(len(keys)), rows - 1)
     sample = iter(numbers)
     stays = [not _is_of_sample(member) or is_kept[next(sample)] for member in members]
     if len(rows):
         starts = [0, *(member.offset for member in members), end]  # global headers come first
-        _copy_parts(Path(source), Path(out), starts, [True, *stays])
+        _copy_parts(source, out, starts, [True, *stays])
     read, written = len(keys), len(rows)
-    counts = {"read": read, "written": written, "left_out": read - written}
-    counts["archives"] = int(written > 0)
-    replace_file(note, json.dumps(counts).encode())
-    return counts
+    left_out, archives = read - written, int(written > 0)
+    return {"read": read, "written": written, "left_out": left_out, "archives": archives}
 
 
 def _is_of_sample(member: tarfile.TarInfo) -> bool:

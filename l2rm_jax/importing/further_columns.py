@@ -11,7 +11,6 @@ from jaxtyping import Int
 from pyarrow import parquet
 
 from l2rm_jax.data.arrow_columns import cast_column, column_type, whole_column
-from l2rm_jax.data.full_disk import named_if_full
 from l2rm_jax.data.shards import DIGEST
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.importing.column_names import LINES
@@ -20,6 +19,7 @@ from l2rm_jax.importing.samples import KEY
 from l2rm_jax.importing.sources import Source
 from l2rm_jax.importing.splits import SPLITS
 from l2rm_jax.importing.table_pairs import row_numbers
+from l2rm_jax.jobs.full_disk import named_if_full
 
 _SAMPLED = 100  # cells of each part that show whether a column of text holds lists
 _BLOCK = 1 << 16  # rows written at once

@@ -4,7 +4,6 @@ import hashlib
 import json
 import logging
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,16 +13,7 @@ import numpy as np
 from l2rm_jax.data.content_hashes import hash_file
 from l2rm_jax.data.encoders.encoder import Encoder
 from l2rm_jax.data.encoders.pixels import PIXELS
-from l2rm_jax.data.files import (
-    check_work,
-    claim_work,
-    locked_directory,
-    open_array,
-    other_work_error,
-    remove_unfinished,
-    removed_if_refused,
-    replace_file,
-)
+from l2rm_jax.data.files import open_array
 from l2rm_jax.data.record import BY_RUN, DATASET_FILE
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import DataError
@@ -36,11 +26,11 @@ from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.resolve import Plan, check_missing, find_missing, hash_pairs, read_plan
 from l2rm_jax.importing.splits import NONE, SPLITS
 from l2rm_jax.importing.table_pairs import TablePairs, reject_pairs
+from l2rm_jax.jobs import Job
+from l2rm_jax.jobs.files import replace_file
 from l2rm_jax.version import __version__
 
 _log = logging.getLogger(__name__)
-
-WORK, IDENTITY, WHAT = "work", "import.json", "import"
 
 
 def import_data(
@@ -63,37 +53,32 @@ def import_data(
       ConfigError: flags contradict each other or the source, or another import is in progress.
     """
     request.check()
-    work, is_new = request.partial / WORK, not request.partial.exists()
-    work.mkdir(parents=True, exist_ok=True)
-    with locked_directory(request.partial, "imports into"):
-        rejected = Rejected(request.partial, request.max_rejected)
-        with removed_if_refused(request.partial, is_new):
-            read = plan_of_shards if request.has_shards else read_plan
-            plan = read(request, work, rejected)
-            if request.needs_captions and plan.is_gallery:
-                raise DataError(
-                    f"{request.source}: found pictures without captions, expected captions",
-                    hint="--caption_column=NAME",
-                )
-            missing = find_missing(plan)
-            check_work(work / IDENTITY, _identity(request, plan), WHAT)
-        if not (request.partial / DATASET_FILE).exists():  # else `rejected.csv` is complete
+    job = request.job
+    with job.locked():
+        rejected = Rejected(job.partial, request.max_rejected)
+        read = plan_of_shards if request.has_shards else read_plan
+        plan = read(request, job.work, rejected)
+        if request.needs_captions and plan.is_gallery:
+            raise DataError(
+                f"{request.source}: found pictures without captions, expected captions",
+                hint="--caption_column=NAME",
+            )
+        missing = find_missing(plan)
+        job.check(_identity(request, plan))
+        if not (job.partial / DATASET_FILE).exists():  # else all was checked
             rejected.check(len(plan.pairs.row))
             check_missing(plan, missing, request)
-        with removed_if_refused(request.partial, is_new):
-            encoder = (load_encoder or _load_encoder)(request) if request.is_encoded else None
+        encoder = (load_encoder or _load_encoder)(request) if request.is_encoded else None
         described = encoder.describe() if encoder else plan.encoder
         identity = {**_identity(request, plan), "encoder": described}
-        record = _finished_record(request.partial, identity)
+        record = _finished_record(job, identity)
         if record is None:
-            claim_work(work / IDENTITY, identity, WHAT)
+            job.claim(identity)
             record = _write(request, plan, encoder, rejected, identity)
             # The last file: with it, only its name is missing.
             text = json.dumps(record, indent=2, ensure_ascii=False)
-            replace_file(request.partial / DATASET_FILE, f"{text}\n".encode())
-        shutil.rmtree(work)
-        remove_unfinished(request.partial)
-        request.partial.rename(request.out)
+            replace_file(job.partial / DATASET_FILE, f"{text}\n".encode())
+        job.finish()
     return record
 
 
@@ -135,12 +120,12 @@ def _fingerprint(identity: dict[str, Any]) -> str:
     return hashlib.blake2b(json.dumps(identity).encode(), digest_size=16).hexdigest()
 
 
-def _finished_record(partial: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
+def _finished_record(job: Job, identity: dict[str, Any]) -> dict[str, Any] | None:
     """`dataset.json` of an import that was stopped just before its directory got its name."""
-    file = partial / DATASET_FILE
+    file = job.partial / DATASET_FILE
     record = json.loads(file.read_bytes()) if file.exists() else None
     if record is not None and record["fingerprint"] != _fingerprint(identity):
-        raise other_work_error(partial, WHAT, "all is imported")
+        raise job.other_work("all is imported")
     return record
 
 
@@ -152,7 +137,7 @@ def _write(
     identity: dict[str, Any],
 ) -> dict[str, Any]:
     """Encode, split and write all files but `dataset.json`, whose content is returned."""
-    out, work, pairs = request.partial, request.partial / WORK, plan.pairs
+    out, work, pairs = request.job.partial, request.job.work, plan.pairs
     hashes = plan.source and writing.hash_source(plan.source.kind, plan.source.path)
     images = image_features(plan, encoder, work, rejected)
     pairs = pairs.take(images.is_right[pairs.image])
@@ -160,6 +145,7 @@ def _write(
         pairs = finite_captions(plan.caption_vectors, pairs, rejected)
     split, pairs, how = _split(request, images.digest, pairs, rejected, plan.is_gallery)
     rejected.check(len(pairs.row))
+    rejected.write()
     rows = _count_rows(plan, pairs, rejected)
     layout = writing.make_layout(pairs, split)
     if not plan.is_gallery:

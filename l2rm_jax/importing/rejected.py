@@ -6,9 +6,9 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from l2rm_jax.data.files import replace_file
 from l2rm_jax.data.spreadsheet_cells import plain_cell
 from l2rm_jax.errors import DataError
+from l2rm_jax.jobs.files import replace_file
 
 _SHOWN = 10  # kinds of reasons that the error shows
 FILE = "rejected.csv"
@@ -52,7 +52,7 @@ class Rejected:
         self._rejections.append(Rejection(int(row), image, reason))
 
     def check(self, accepted: int) -> None:
-        """Write the list, and end the import if it is too long.
+        """End the import if too many rows are rejected, and write the list of them.
 
         Args:
           accepted: number of captions that have not been rejected.
@@ -60,16 +60,10 @@ class Rejected:
         Raises:
           DataError: a larger share was rejected than is allowed, or everything.
         """
-        self._rejections.sort()
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(Rejection._fields)
-        rows = ((each.row, *map(plain_cell, each[1:])) for each in self._rejections)
-        writer.writerows(rows)
-        replace_file(self._file, text.getvalue().encode("utf-8", "replace"))
         count, total = len(self), len(self) + accepted
         if accepted and count <= self.most * total:
             return
+        self.write()
         enough = min(1.0, count / total * 1.05 + 0.001)  # not less when it is rounded
         first: dict[str, Rejection] = {}
         for each in self._rejections:
@@ -89,6 +83,15 @@ class Rejected:
             ),
             hint=f"--max_rejected={enough:.2g}" if accepted else None,
         )
+
+    def write(self) -> None:
+        """Write the list, sorted."""
+        self._rejections.sort()
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(Rejection._fields)
+        writer.writerows((each.row, *map(plain_cell, each[1:])) for each in self._rejections)
+        replace_file(self._file, text.getvalue().encode("utf-8", "replace"))
 
     def reasons(self) -> dict[str, int]:
         """Count the rejected rows by kind of reason, in alphabetical order."""

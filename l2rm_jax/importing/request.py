@@ -8,6 +8,7 @@ from pathlib import Path
 from l2rm_jax.data.shards import have_vectors
 from l2rm_jax.errors import ConfigError, nearest_flag
 from l2rm_jax.importing.splits import parse_shares
+from l2rm_jax.jobs import Job
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,9 @@ class Request:
     needs_captions: bool = False
 
     @property
-    def partial(self) -> Path:
-        """Directory of the work in progress."""
-        return self.out.with_name(f"{self.out.name}.partial")
+    def job(self) -> Job:
+        """The work on the directory."""
+        return Job(self.out, "import")
 
     @property
     def is_encoded(self) -> bool:

@@ -134,7 +134,7 @@ def check_missing(plan: Plan, missing: dict[int, str], request: Request) -> None
     Raises:
       DataError: more than `max_rejected` of the pairs have none.
     """
-    rejected = Rejected(request.partial, request.max_rejected)
+    rejected = Rejected(request.job.partial, request.max_rejected)
     lost = np.isin(plan.pairs.image, list(missing))
     reject_pairs(rejected, plan.pairs, lost, missing)
     if len(rejected):

@@ -4,7 +4,6 @@ The layout follows clip-retrieval, and `l2rm audit` reads it (`data/shards.py`).
 never computed again; the import of an unfinished shard is resumed.
 """
 
-import contextlib
 import csv
 import io
 import json
@@ -23,14 +22,7 @@ from pyarrow import parquet
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data.captions import read_captions
 from l2rm_jax.data.encoders.encoder import Encoder
-from l2rm_jax.data.files import (
-    claim_work,
-    file_states,
-    locked_directory,
-    remove_unfinished,
-    replace_array,
-    replace_file,
-)
+from l2rm_jax.data.files import file_states, replace_array
 from l2rm_jax.data.ids import read_image_ids
 from l2rm_jax.data.parquet_vectors import open_parquet
 from l2rm_jax.data.record import DATASET_FILE
@@ -38,11 +30,12 @@ from l2rm_jax.data.shards import DIGEST
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.data.spreadsheet_cells import plain_cell
 from l2rm_jax.errors import ConfigError, DataError, named_errors
-from l2rm_jax.executors import LOCAL, SINGLE, Executor, Share
-from l2rm_jax.importing.importer import IDENTITY, WHAT, WORK, import_data
+from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.rejected import FILE as REJECTED
 from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.sources import find_files
+from l2rm_jax.jobs import LOCAL, SINGLE, Executor, Job, Share
+from l2rm_jax.jobs.files import replace_file
 from l2rm_jax.version import __version__
 
 SPLIT = "train"  # a shard has no splits
@@ -78,85 +71,44 @@ def import_sharded(
         raise ConfigError(f"--per_file: {request.source} has vectors in shards already")
     _, files = find_files(Path(request.source))
     _check(request, files)
-    out, is_shared = request.partial, share.count > 1
-    (out / WORK).mkdir(parents=True, exist_ok=True)
-    with locked_directory(out, "imports into", share=share.number if is_shared else None):
-        identity = _identity(request, files)
-        claim_work(out / WORK / IDENTITY, identity, WHAT)
+    job = request.job._replace(share=share)
+    with job.locked():
+        job.claim(_identity(request, files))
         own = range(share.number - 1, len(files), share.count)
-        calls = ((number, str(files[number]), request, load_encoder) for number in own)
+        calls = ((job, number, str(files[number]), request, load_encoder) for number in own)
         with progress_bar(len(own), "importing", unit="files") as bar:
             for _ in executor.map(import_file, calls, on_gpu=True):
                 bar.update(1)
-        if not is_shared:
-            return _close(request, files)
-    return _close_if_last(request, files)
+    return job.reduce(len(files), lambda records: _write_record(request, files, records))
 
 
 def import_file(
-    number: int, source: str, request: Request, load_encoder: LoadEncoder
+    job: Job, number: int, source: str, request: Request, load_encoder: LoadEncoder
 ) -> dict[str, Any]:
     """Import one file of a source as a shard, unless that is done; return its record."""
-    out, done = request.partial, _done(request, number)
-    if done.exists():
-        return json.loads(done.read_bytes())
-    place = out / WORK / f"{number:05}"
-    place.mkdir(exist_ok=True)
-    with locked_directory(place, "imports into"):
-        # Picture files are looked up as in an import of all files at once.
-        base = request.source if Path(request.source).is_dir() else Path(source).parent
-        own = replace(
-            request,
-            source=source,
-            out=place / "imported",
-            pictures=request.pictures or str(base),
-            split="1,0,0",
-            max_rejected=1.0,
-        )
+    place = job.work / f"{number:05}"
+    # Picture files are looked up as in an import of all files at once.
+    base = request.source if Path(request.source).is_dir() else Path(source).parent
+    own = replace(
+        request,
+        source=source,
+        out=place / "imported",
+        pictures=request.pictures or str(base),
+        split="1,0,0",
+        max_rejected=1.0,
+    )
+
+    def write_shard() -> dict[str, Any]:
         if not own.out.exists():
             with named_errors(source):
                 import_data(
                     own, lambda each: _encoder(load_encoder, each.encoder, each.tokens or None)
                 )
-        record = json.loads((own.out / DATASET_FILE).read_bytes())
-        _write_shard(own.out, out, number, source)
-        replace_file(done, json.dumps(record).encode())
-        shutil.rmtree(place)
-    return record
+        _write_shard(own.out, job.partial, number, source)
+        return json.loads((own.out / DATASET_FILE).read_bytes())
 
-
-def _done(request: Request, number: int) -> Path:
-    """File with the record of a shard; it exists once the shard is complete."""
-    return request.partial / WORK / f"{number:05}.json"
-
-
-def _missing(request: Request, files: Sequence[Path]) -> list[Path]:
-    """The files whose shards are not complete."""
-    return [file for number, file in enumerate(files) if not _done(request, number).exists()]
-
-
-def _close_if_last(request: Request, files: Sequence[Path]) -> dict[str, Any] | None:
-    """Close the directory, unless shards are missing or another process is at work."""
-    if _missing(request, files):
-        return None
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(locked_directory(request.partial, "imports into"))
-        except ConfigError:  # another process is at work
-            return None
-        return _close(request, files) if request.partial.exists() else None
-
-
-def _close(request: Request, files: Sequence[Path]) -> dict[str, Any]:
-    """Add up all shards, and give the directory its name."""
-    out = request.partial
-    records = [json.loads(_done(request, number).read_bytes()) for number in range(len(files))]
-    record = _summed(request, files, records)
-    text = json.dumps(record, indent=2, ensure_ascii=False)
-    replace_file(out / DATASET_FILE, f"{text}\n".encode())
-    shutil.rmtree(out / WORK)
-    remove_unfinished(out)
-    out.rename(request.out)
+    record = job.part(number, write_shard)
+    shutil.rmtree(place, ignore_errors=True)  # it may be gone already
     return record
 
 
@@ -237,10 +189,10 @@ def _identity(request: Request, files: Sequence[Path]) -> dict[str, Any]:
     }
 
 
-def _summed(
+def _write_record(
     request: Request, files: Sequence[Path], records: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Add up the records of all shards and write the list of all rejected rows.
+    """Add up the records of all shards; write the sum and the list of all rejected rows.
 
     Raises:
       DataError: too many rows are rejected, or shards have other encoders or dimensions.
@@ -255,13 +207,14 @@ def _summed(
         further |= dict.fromkeys(record["columns"]["further"])
         rows.update(record["rows"])
         rejected.update(record["rejected"])
-    _write_rejected(request.partial, files, rows["rejected"])
+    out = request.job.partial
+    _write_rejected(out, files, rows["rejected"])
     if rows["rejected"] > request.max_rejected * rows["captions"]:
         raise DataError(
-            f"{request.partial / REJECTED}: {rows['rejected']:,} of {rows['captions']:,} rows are "
+            f"{out / REJECTED}: {rows['rejected']:,} of {rows['captions']:,} rows are "
             f"rejected, expected at most {request.max_rejected:.3g} of them (--max_rejected)"
         )
-    return {
+    record = {
         "l2rm_jax": __version__,
         "source": {
             "path": str(Path(request.source).absolute()),
@@ -275,6 +228,9 @@ def _summed(
         "rows": dict(rows),
         "rejected": dict(sorted(rejected.items())),
     }
+    text = json.dumps(record, indent=2, ensure_ascii=False)
+    replace_file(out / DATASET_FILE, f"{text}\n".encode())
+    return record
 
 
 def _write_rejected(out: Path, files: Sequence[Path], count: int) -> None:
@@ -301,8 +257,8 @@ def describe_unfinished(request: Request) -> str:
     _, files = find_files(Path(request.source))
     if (request.out / DATASET_FILE).exists():
         return f"{request.out}: complete"
-    missing = _missing(request, files)
-    done = f"{request.partial}: {len(files) - len(missing):,} of {len(files):,} shards are done"
+    missing = [files[number] for number in request.job.missing(len(files))]
+    done = f"{request.job.partial}: {len(files) - len(missing):,} of {len(files):,} shards are done"
     if not missing:
         return f"{done}; another process is at work, and the last one closes the directory"
     names = ", ".join(file.name for file in missing[:_NAMED])

@@ -10,7 +10,7 @@ import pyarrow as pa
 from jaxtyping import Int, UInt8
 
 from l2rm_jax.data.content_hashes import hash_file
-from l2rm_jax.data.files import replace_array, replace_lines
+from l2rm_jax.data.files import replace_array
 from l2rm_jax.data.npy_files import RowFile
 from l2rm_jax.data.record import DATASET_FILE
 from l2rm_jax.data.split_files import split_file
@@ -18,6 +18,7 @@ from l2rm_jax.importing.chunks import Block
 from l2rm_jax.importing.sources import TEXTS, find_files
 from l2rm_jax.importing.splits import NONE, SPLITS
 from l2rm_jax.importing.table_pairs import TablePairs
+from l2rm_jax.jobs.files import replace_lines
 
 
 class Layout(NamedTuple):

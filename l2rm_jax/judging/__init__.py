@@ -18,8 +18,8 @@ the pairs are split into folds by image, and each fold is judged by models of th
   likeness to `witnesses`.
 * `rates_by` estimates the rate of each value of a column, such as the source of the pairs.
 
-Functions take and return arrays, and are cut into parts that `executors` compute. May import
-`data`, `linear`, `ot`, `executors`, `config`, `console`, `errors` and `version`.
+Functions take and return arrays, and are cut into parts that `jobs` compute. May import
+`data`, `linear`, `ot`, `jobs`, `config`, `console`, `errors` and `version`.
 """
 
 from l2rm_jax.judging.detectors import (

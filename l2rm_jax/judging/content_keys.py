@@ -9,7 +9,7 @@ from jaxtyping import Int, UInt64
 
 from l2rm_jax.data.content_hashes import hash_keys, hash_rows
 from l2rm_jax.data.pairs import Pairs
-from l2rm_jax.executors import LOCAL, Executor
+from l2rm_jax.jobs import LOCAL, Executor
 from l2rm_jax.linear.rows import BLOCK, Rows
 
 _ROWS = 16 * BLOCK  # rows per part when keys are computed

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int, UInt64
 from scipy.sparse.csgraph import connected_components
 
 from l2rm_jax.data.content_hashes import hash_keys
-from l2rm_jax.executors import LOCAL, Executor
+from l2rm_jax.jobs import LOCAL, Executor
 from l2rm_jax.judging.content_keys import Keys, first_of_equals
 from l2rm_jax.linear.rows import BLOCK, Rows, padded_blocks, unit_rows
 
@@ -146,7 +146,8 @@ def nearest_images(
         buckets = _buckets(images, shared, keys, seed, executor)
     near = np.zeros((total, _NEAR), np.int64)
     likeness = np.full(total, -np.inf, np.float32)
-    found = executor.map(_nearest_within, ((shared, rows) for rows in buckets))
+    calls = ((shared, rows) for rows in buckets)
+    found = executor.map(_nearest_within, calls, like=(0, 0))
     for rows, values in zip(buckets, found, strict=True):
         near[rows], likeness[rows] = values
     return near, likeness

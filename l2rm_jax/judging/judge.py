@@ -10,20 +10,17 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Int, Shaped
 from threadpoolctl import threadpool_limits
 
 from l2rm_jax.console import progress_bar, stage_lines
-from l2rm_jax.data.files import open_arrays, replace_arrays
 from l2rm_jax.data.pairs import SUSPICIOUS, Pairs
 from l2rm_jax.data.vectors import Fits, fit_rows, rows_by
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.executors import LOCAL, Executor
+from l2rm_jax.jobs import LOCAL, Executor, Later
 from l2rm_jax.judging.classify import conflicts, kinds, with_groups
 from l2rm_jax.judging.content_keys import Keys, content_keys, first_of_equals
 from l2rm_jax.judging.detectors import LINEAR, Detector, FoldTask, Scorer, linear
@@ -37,7 +34,6 @@ from l2rm_jax.judging.kept_set import check_sides, finish, score_pairs
 from l2rm_jax.judging.linear import FoldModels, fold_models
 from l2rm_jax.judging.placeholders import Placeholder, find_placeholders
 from l2rm_jax.judging.posterior import find_posterior
-from l2rm_jax.judging.proposals import LIKE as PROPOSALS
 from l2rm_jax.judging.proposals import Proposals, propose
 from l2rm_jax.judging.scores import (
     LIKE,
@@ -53,44 +49,6 @@ from l2rm_jax.version import __version__
 _STAGES = "similar images", "models, each without one fold", "scores", "rate", "proposals"
 _CCA = Cca(0, 0, 0, 0, 0)
 _log = logging.getLogger(__name__)
-_Tree = TypeVar("_Tree")
-
-
-class _Stages:
-    """Store finished stages in a directory, to resume after a stop; None stores nothing."""
-
-    def __init__(self, directory: Path | None):
-        self._directory = directory
-        if directory:
-            directory.mkdir(parents=True, exist_ok=True)
-
-    def has(self, name: str) -> bool:
-        """Return whether the result of a stage is stored."""
-        return self._directory is not None and self._file(name).is_file()
-
-    def __call__(self, name: str, like: _Tree, compute: Callable[[], _Tree]) -> _Tree:
-        """Return the stored result of a stage, or compute and store it.
-
-        Args:
-          name: name of the stage.
-          like: a pytree with the structure of the result and any leaves.
-          compute: returns the result, a pytree of arrays.
-
-        Raises:
-          DataError: the stored result is damaged.
-        """
-        if not self._directory:
-            return compute()
-        file = self._file(name)
-        if not file.is_file():
-            leaves = jax.tree.leaves(compute())
-            replace_arrays(file, {str(number): leaf for number, leaf in enumerate(leaves)})
-        with open_arrays(file, "a stage of an audit", "remove the file to continue") as arrays:
-            leaves = [arrays[str(number)] for number in range(len(arrays))]
-        return jax.tree.unflatten(jax.tree.structure(like), leaves)
-
-    def _file(self, name: str) -> Path:
-        return self._directory / f"{name}.npz"
 
 
 def judge_pairs(
@@ -102,7 +60,6 @@ def judge_pairs(
     top: int = 0,
     seed: int = 0,
     judge: KeptJudge | None = None,
-    keep: Path | None = None,
     executor: Executor = LOCAL,
 ) -> Judgement:
     """Estimate which pairs are mismatched, how many there are, and which captions would fit better.
@@ -118,16 +75,15 @@ def judge_pairs(
         judgement.
       judge: a judge that an audit has kept (`open_judge`); it judges instead of the detector, with
         its own folds. None: models are fitted to these pairs.
-      keep: directory for finished stages, from which a call with the same arguments resumes after
-        a stop; None keeps nothing. Use one directory per judgement: arguments are not compared.
-      executor: computes the parts, in this process or in others (`l2rm_jax.executors`).
+      executor: computes the parts, in this process or in others; with `Stored`, a call with the
+        same arguments resumes after a stop (`l2rm_jax.jobs`).
 
     Returns:
       The judgement, in the order of `pairs`; print it for a summary.
 
     Raises:
-      DataError: a fold has images of fewer than two groups, a score is not finite, a file of
-        `keep` is damaged, or the vectors do not fit the kept judge.
+      DataError: a fold has images of fewer than two groups, a score is not finite, a
+        stored part is damaged, or the vectors do not fit the kept judge.
       ConfigError: fewer than 3 folds, or a negative number.
     """
     for field, value in {"top": top, "seed": seed}.items():
@@ -137,8 +93,7 @@ def judge_pairs(
         raise DataError(f"{pairs.name}: found no pairs, expected some")
     pairs.check_vectors()
     with stage_lines("judging", _STAGES if top else _STAGES[:-1]) as say:
-        stages = _Stages(keep)
-        return _judge(say, pairs, detector, name, folds, top, seed, judge, stages, executor)
+        return _judge(say, pairs, detector, name, folds, top, seed, judge, executor)
 
 
 def _judge(
@@ -150,7 +105,6 @@ def _judge(
     top: int,
     seed: int,
     judge: KeptJudge | None,
-    stages: _Stages,
     executor: Executor,
 ) -> Judgement:
     """Judge the pairs as `judge_pairs` does, and call `say` at the start of each stage."""
@@ -179,7 +133,7 @@ def _judge(
     if judge is None:
         of = Folds(pairs.image_of, assign_folds(groups.key, folds, seed), groups.of_image)
         task = _Task(pairs, of, keys, groups, seed, fits, rows, images)
-        found = _by_models(say, task, detector, stages, executor)
+        found = _by_models(say, task, detector, executor)
     else:
         say(2)
         of = Folds(pairs.image_of, judge.fold_of(keys.image), groups.of_image)
@@ -188,13 +142,9 @@ def _judge(
     kind = with_groups(found.kind, found.information, groups, of.image_of, pairs.texts)
     if top:
         say(4)
-    proposals = stages(
-        "proposals",
-        PROPOSALS,
-        lambda: propose(
-            *(pairs.images, pairs.captions, of, keys, found.posterior > SUSPICIOUS),
-            *(found.posterior_set, top, seed, executor),
-        ),
+    proposals = propose(
+        *(pairs.images, pairs.captions, of, keys, found.posterior > SUSPICIOUS),
+        *(found.posterior_set, top, seed, executor),
     )
     back = _Back(rows, count)
     made = found.made._replace(detector=name, data=of_all, fingerprint=fingerprint)
@@ -226,22 +176,21 @@ class _Task(NamedTuple):
 
 
 def _by_models(
-    say: Callable[[int], None], task: _Task, detector: Detector, stages: _Stages, executor: Executor
+    say: Callable[[int], None], task: _Task, detector: Detector, executor: Executor
 ) -> Judgement:
     """Fit models to pairs and judge them."""
     pairs, of, keys, groups, seed, fits, *own_rows = task
     check_folds(of)
     drawn = fold_pairs(of, keys, seed)
     say(1)
-    fitted = stages(
-        "models",
-        FoldModels([_CCA] * of.count, 0),
+    fitted = executor.once(
         lambda: fold_models(pairs.images, pairs.captions, of, drawn, groups.key),
+        like=FoldModels([_CCA] * of.count, 0),
     )
     models = [Cca(*map(np.asarray, model)) for model in fitted.models]
     scorer = detector(FoldTask(pairs, of, drawn, models, *own_rows))
     say(2)
-    evidence = _evidence(scorer, pairs, of, drawn, seed, stages, executor)
+    evidence = _evidence(scorer, pairs, of, drawn, seed, executor)
     say(3)
     pair_key = keys.of_pairs(pairs.image_of)
     with threadpool_limits(1, "blas"):  # more threads would only wait on these narrow matrices
@@ -306,37 +255,30 @@ def _evidence(
     folds: Folds,
     drawn: dict[int, FoldPairs],
     seed: int,
-    stages: _Stages,
     executor: Executor,
 ) -> Evidence:
-    """Score all folds, part by part; stored parts are not computed again."""
+    """Score all folds, part by part."""
     group = folds.image_group
     spaces = [pairs.captions] if pairs.words is None else [pairs.captions, pairs.words]
-    vectors = pairs.images, spaces
-    parts = [
-        (fold, f"scores-{fold}-{number}", task, drawn[fold].pairs[at])
-        for fold, here in drawn.items()
-        for number, (task, at) in enumerate(fold_tasks(here, group, seed))
-    ]
+    tasks = {fold: fold_tasks(here, group, seed) for fold, here in drawn.items()}
+
+    def references(fold: int) -> Any:
+        model = scorer.model_of(fold)
+        return executor.put(fold_references(drawn[fold], model, pairs.images, spaces, group))
 
     def calls() -> Iterator[tuple]:
-        images, spaces = map(executor.put, vectors)
-        known, references = None, None
-        for fold, name, task, _ in parts:
-            if stages.has(name):
-                continue
-            if fold != known:
-                model = scorer.model_of(fold)
-                references = executor.put(fold_references(drawn[fold], model, *vectors, group))
-                known = fold
-            yield task, references, images, spaces
+        shared = tuple(map(executor.put, (pairs.images, spaces)))
+        for fold, of_fold in tasks.items():
+            known = Later(partial(references, fold))
+            yield from ((task, known, *shared) for task, _ in of_fold)
 
-    found, results = [], executor.map(score_part, calls())
+    rows = [drawn[fold].pairs[at] for fold, of_fold in tasks.items() for _, at in of_fold]
+    found = []
     with progress_bar(len(pairs.image_of), "judging: scores") as bar:
-        for _, name, _, rows in parts:
-            found.append(stages(name, LIKE, partial(next, results)))
-            bar.update(len(rows))
-    return gather([rows for *_, rows in parts], found)
+        for one, own in zip(executor.map(score_part, calls(), like=LIKE), rows, strict=True):
+            found.append(one)
+            bar.update(len(own))
+    return gather(rows, found)
 
 
 def _placed(found: Judgement, back: _Back, proposals: Proposals) -> Judgement:

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from threadpoolctl import threadpool_limits
 
 from l2rm_jax.console import progress_bar
-from l2rm_jax.executors import LOCAL, Executor
+from l2rm_jax.jobs import LOCAL, Executor
 from l2rm_jax.judging.content_keys import Keys
 from l2rm_jax.judging.fold_samples import fold_pairs
 from l2rm_jax.judging.folds import Folds
@@ -61,9 +61,6 @@ class Proposals(NamedTuple):
     none_fits: Float[np.ndarray, " pairs"]
 
 
-LIKE = Proposals(0, 0, 0)  # the structure, for `stages`
-
-
 def propose(
     images: Rows,
     captions: Rows,
@@ -103,7 +100,10 @@ def propose(
     if not top or len(images_of_suspicious) < 2 or too_many:
         return found
     rows = rows[np.lexsort((keys.caption[rows], keys.image[folds.image_of[rows]]))]
-    model, curve = _fit(images, captions, folds, keys, ~suspicious, seed)
+    model, curve = executor.once(
+        lambda: _fit(images, captions, folds, keys, ~suspicious, seed),
+        like=(Cca(0, 0, 0, 0, 0), Curve(0, 0)),
+    )
     shown, first, position, mass = np.unique(
         folds.image_of[rows], return_index=True, return_inverse=True, return_counts=True
     )
@@ -122,7 +122,7 @@ def propose(
         (image_codes[i], caption_codes[c], mass[i], _places(i, position[c]), curve, shape, top)
         for i, c in groups
     )
-    results = zip(groups, executor.map(_best_within, calls), strict=True)
+    results = zip(groups, executor.map(_best_within, calls, like=(0, 0, 0)), strict=True)
     with progress_bar(len(rows), "proposals") as bar:
         for (i, c), (best, value, none) in results:
             at = np.full(len(shown), -1)

@@ -94,7 +94,7 @@ class Evidence(NamedTuple):
 
 _SCORES = Scores(Information(0, 0, 0), Neighbours(0, 0, 0))
 _MOVED = Moved(_SCORES, 0, 0)
-LIKE = Evidence(_SCORES, _MOVED, _MOVED, Hard(0, 0), Apart(0, 0), 0)  # the structure, for `stages`
+LIKE = Evidence(_SCORES, _MOVED, _MOVED, Hard(0, 0), Apart(0, 0), 0)  # the structure of a part
 
 
 class FoldReferences(NamedTuple):

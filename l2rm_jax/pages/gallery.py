@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from PIL.Image import Image
 
-from l2rm_jax.data.files import new_file
+from l2rm_jax.jobs.files import new_file
 from l2rm_jax.judging import Judgement
 from l2rm_jax.judging.judgement import KINDS
 from l2rm_jax.pages.examples import Example, render_examples

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from l2rm_jax.data.files import new_file
 from l2rm_jax.errors import DataError
+from l2rm_jax.jobs.files import new_file
 from l2rm_jax.pages.markup import content_policy, escape_text, read_parts
 from l2rm_jax.pages.thumbnails import Thumbnail, make_thumbnail
 

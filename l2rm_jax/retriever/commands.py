@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from l2rm_jax.data.files import check_new, new_directory, replace_lines
 from l2rm_jax.data.npy_files import write_array
 from l2rm_jax.errors import DataError
+from l2rm_jax.jobs.files import check_new, new_directory, replace_lines
 from l2rm_jax.retriever.hits import Hits
 from l2rm_jax.retriever.loading import load
 from l2rm_jax.retriever.retriever import Retriever

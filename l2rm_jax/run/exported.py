@@ -16,7 +16,6 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from ml_collections import ConfigDict
 
-from l2rm_jax.data.files import new_directory, replace_file
 from l2rm_jax.data.loading import PRETRAINED, PRETRAINED_IMAGES
 from l2rm_jax.data.pieces import needed_module
 from l2rm_jax.data.pretrained import SMALL_FILES
@@ -25,6 +24,7 @@ from l2rm_jax.data.run_words import VOCABULARY_FILE
 from l2rm_jax.data.weights import WEIGHT_FILE
 from l2rm_jax.errors import CheckpointError, first_line
 from l2rm_jax.evaluation.recall import DIRECTIONS, RECALL_AT
+from l2rm_jax.jobs.files import new_directory, replace_file
 from l2rm_jax.methods.base import TrainState
 from l2rm_jax.run.config_file import CONFIG_FILE
 from l2rm_jax.run.pretrained import CAPTIONS, IMAGES, Side

@@ -12,8 +12,8 @@ from typing import Any, BinaryIO
 from rich.text import Text
 
 from l2rm_jax import console
-from l2rm_jax.data.files import replace_file
 from l2rm_jax.errors import CheckpointError, ConfigError
+from l2rm_jax.jobs.files import replace_file
 from l2rm_jax.run.results import to_jsonable
 
 SCALAR_KINDS = ("step", "epoch")  # kinds of records that are also written for TensorBoard

@@ -12,9 +12,9 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from l2rm_jax.data.files import replace_file
 from l2rm_jax.data.train_pairs import TrainPairs
 from l2rm_jax.evaluation.protocols import chance_rows, recall_rows
+from l2rm_jax.jobs.files import replace_file
 from l2rm_jax.version import __version__
 
 RESULTS_FILE = "results.json"

@@ -7,9 +7,9 @@ import numpy as np
 
 from l2rm_jax.audit.audit import Audit
 from l2rm_jax.audit.outputs import write_files
-from l2rm_jax.data.files import new_directory
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.train_pairs import TrainPairs
+from l2rm_jax.jobs.files import new_directory
 from l2rm_jax.judging import Judgement
 from l2rm_jax.judging.groups import Repeated
 from l2rm_jax.judging.judgement import (

@@ -17,7 +17,6 @@ from l2rm_jax.config import get_config
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, DataError, L2RMError
-from l2rm_jax.executors import LOCAL
 from l2rm_jax.judging import read_judgement
 from l2rm_jax.judging.rates_by import rate_lines
 from l2rm_jax.judging.verdict import verdict
@@ -40,9 +39,9 @@ def data(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(last_lines, "can_train", lambda inputs, kept: True)
 
-    def judge_pairs(pairs, detector, *, keep, **settings):
+    def judge_pairs(pairs, detector, *, executor, **settings):
         asked.append((pairs, settings))
-        (keep / "stage.npz").touch()
+        executor.once(lambda: 1, like=0)
         return make_judgement(**asked_for)
 
     asked_for: dict = {}
@@ -64,7 +63,6 @@ def test_a_directory_is_audited_and_the_verdict_printed(data, tmp_path, capsys):
     line = "audit --data=data --out=out --config.audit.top=3 --config.seed=7"
     assert status(line) == 0
     [(pairs, settings)] = asked
-    assert settings.pop("executor") is LOCAL
     assert settings == {"name": "linear", "folds": 5, "top": 3, "seed": 7, "judge": None}
     assert pairs.texts == TEXTS
     printed, said = capsys.readouterr().out, verdict(make_judgement())
@@ -213,7 +211,7 @@ def test_an_audit_that_was_stopped_goes_on_and_only_the_same_one(data, tmp_path,
         with pytest.raises(KeyboardInterrupt):
             command.audit_directory(config, "out")
     work = tmp_path / "out.partial" / "work"
-    assert (work / "stage.npz").exists()
+    assert [*work.rglob("*.npz")]
     assert json.loads((work / "audit.json").read_text())["folds"] == 5
     config.judgement.folds = 4
     with pytest.raises(ConfigError, match="folds"):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from l2rm_jax.audit.table import Column, read_table, write_table
-from l2rm_jax.data.files import new_file
 from l2rm_jax.data.spreadsheet_cells import original_cell
 from l2rm_jax.errors import ConfigError
+from l2rm_jax.jobs.files import new_file
 
 TEXTS = [
     "\ufeffa \"quoted\" dog, 'and' more",

@@ -9,11 +9,11 @@ from l2rm_jax import main
 from l2rm_jax.audit.command import audit_directory
 from l2rm_jax.config import get_config
 from l2rm_jax.data import parquet_vectors, same_names
-from l2rm_jax.data.files import locked_file
 from l2rm_jax.data.layouts.shards import open_shard_pairs
 from l2rm_jax.data.same_names import number_variants
 from l2rm_jax.data.shards import ShardRows, are_shards
 from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.jobs.locks import locked_file
 from l2rm_jax.run.config_file import with_changes
 from tests.judging.synthetic import make_pairs
 

@@ -15,10 +15,9 @@ import pytest
 from l2rm_jax import main
 from l2rm_jax.audit import command
 from l2rm_jax.audit.outputs import GALLERY
-from l2rm_jax.audit.work import Work
 from l2rm_jax.config import get_config
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.executors import Place, Share, shared
+from l2rm_jax.jobs import Job, Place, Share, shares
 from l2rm_jax.judging import groups, scores
 from l2rm_jax.run.config_file import with_changes
 from tests.audit.test_shards import write_tables
@@ -30,7 +29,7 @@ PROGRAM = """
 import os, signal, sys
 from l2rm_jax import main
 from l2rm_jax.audit import command
-from l2rm_jax.executors import shared
+from l2rm_jax.jobs import shares
 from l2rm_jax.judging import groups, judge, scores
 
 def dies(module, name, calls):
@@ -40,7 +39,7 @@ def dies(module, name, calls):
         return compute(*arguments)
     setattr(module, name, compute_some)
 
-scores._PAIRS, groups._EXACT, shared._POLL_SECONDS = 20, 100, 0.1
+scores._PAIRS, groups._EXACT, shares._POLL_SECONDS = 20, 100, 0.1
 out, share, place = sys.argv[1:]
 if place == "in a part":
     dies(judge, "score_part", [1])
@@ -55,7 +54,7 @@ def small_parts(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(scores, "_PAIRS", 20)
     monkeypatch.setattr(groups, "_EXACT", 100)
-    monkeypatch.setattr(shared, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(shares, "_POLL_SECONDS", 0.01)
 
 
 @pytest.fixture
@@ -92,8 +91,10 @@ def content(directory):
 
 @pytest.mark.slow
 def test_shares_of_vectors_that_one_of_them_copies_make_the_bytes_of_one_process(vectors):
+    vectors[1][50:170] = vectors[1][49:169].copy()  # misaligned: these pairs are judged twice
     write_tables(Path("data"), vectors, [30, 200])
     command.audit_directory(config_of(), "whole")
+    assert Path("whole/realigned_judgement.npz").exists()
     with ThreadPoolExecutor(COUNT) as threads:
         audits = [threads.submit(audited, number) for number in (2, 3, 1)]
     assert [each.result() is None for each in audits] == [True, True, False]
@@ -103,21 +104,21 @@ def test_shares_of_vectors_that_one_of_them_copies_make_the_bytes_of_one_process
 
 def test_shares_of_one_number_or_of_another_audit_are_refused(vectors):
     write_data(Path("data"), vectors)
-    work = Work(Path("audit"), Share(2, COUNT))
-    with work.locked():
+    job = Job(Path("audit"), "audit", Share(2, COUNT))
+    with job.locked():
         with pytest.raises(ConfigError, match="share 2: "):
             audited(2)
         with pytest.raises(ConfigError, match=r"audit\.partial: "):
             command.audit_directory(config_of(), "audit")
-        work.claim({"share": COUNT})
+        job.claim({"share": COUNT})
     for number, count in ((1, 2), (1, 1)):
         with pytest.raises(ConfigError, match=r"another audit in progress .*share\)"):
             audited(number, count=count)
-    assert (work.directory / "audit.json").exists()  # it can continue
+    assert (job.work / "audit.json").exists()  # it can continue
 
 
 def test_the_first_share_waits_until_no_other_needs_the_work():
-    first, *others = (Work(Path("audit"), Share(number, COUNT)) for number in (1, 2, 3))
+    first, *others = (Job(Path("audit"), "audit", Share(number, COUNT)) for number in (1, 2, 3))
     ended = []
 
     def wait():
@@ -144,7 +145,7 @@ def test_the_first_share_waits_until_no_other_needs_the_work():
 def test_what_is_refused_leaves_nothing_unless_others_are_at_work(vectors):
     vectors[1][7] = np.nan
     write_tables(Path("data"), vectors, [100])
-    with Work(Path("audit"), Share(2, COUNT)).locked():
+    with Job(Path("audit"), "audit", Share(2, COUNT)).locked():
         with pytest.raises(DataError, match=r"text_embedding: row 7\b"):
             audited(1)
         assert Path("audit.partial").exists()

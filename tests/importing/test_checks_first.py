@@ -28,7 +28,7 @@ def refused(request: Request) -> ConfigError | DataError:
 
     with pytest.raises((ConfigError, DataError)) as caught:
         import_data(request, load)
-    assert not request.partial.exists() and not request.out.exists()
+    assert not request.job.partial.exists() and not request.out.exists()
     return caught.value
 
 
@@ -92,4 +92,4 @@ def test_an_encoder_that_cannot_be_loaded_leaves_no_directory(table):
     request = Request(table.parent / "out", str(table), encoder="pixels")
     with pytest.raises(DataError, match="no weights"):
         import_data(request, load)
-    assert not request.partial.exists()
+    assert not request.job.partial.exists()

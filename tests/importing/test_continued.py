@@ -109,8 +109,8 @@ STEPS = [
     ("l2rm_jax.importing.writing.replace_lines", 2),
     ("l2rm_jax.importing.writing.replace_array", 1),
     ("l2rm_jax.importing.features.writing.write_rows", 2),
-    ("l2rm_jax.importing.importer.shutil.rmtree", 1),
-    ("l2rm_jax.importing.importer.Path.rename", 1),
+    ("l2rm_jax.jobs.job.remove_unfinished", 1),
+    ("l2rm_jax.jobs.job.Path.rename", 2),
 ]
 
 
@@ -175,7 +175,7 @@ def test_another_import_in_progress_is_refused(tmp_path, source, monkeypatch):
 def test_two_processes_do_not_import_into_one_directory(tmp_path, source):
     (tmp_path / "out.partial").mkdir()
     program = (
-        "import pathlib, sys, time; from l2rm_jax.data.files import locked_directory\n"
+        "import pathlib, sys, time; from l2rm_jax.jobs.locks import locked_directory\n"
         "with locked_directory(pathlib.Path(sys.argv[1]), ''):\n"
         "    print(flush=True); time.sleep(600)"
     )

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.importing import Request, importer, sharded_import
+from l2rm_jax.importing import Request, sharded_import
 from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.sharded_import import import_sharded
+from l2rm_jax.jobs import job
 from tests.importing.made import (
     PixelEncoder,
     captions_of,
@@ -201,7 +202,7 @@ def test_an_import_that_lacked_only_its_name_is_complete(request_of_vectors, tmp
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(importer, "remove_unfinished", stops)
+        patch.setattr(job, "remove_unfinished", stops)
         import_data(request_of_vectors)
     assert not (tmp_path / "out.partial/work").exists()
     kept = (tmp_path / "out.partial/dataset.json").read_bytes()

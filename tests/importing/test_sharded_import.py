@@ -16,12 +16,12 @@ import pytest
 pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
 from l2rm_jax import main
-from l2rm_jax.data.files import locked_directory
 from l2rm_jax.data.layouts.shards import open_shard_pairs
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.executors import Place, Share, parse_share
 from l2rm_jax.importing import Request, importer, sharded_import
 from l2rm_jax.importing.sharded_import import describe_unfinished, import_sharded
+from l2rm_jax.jobs import Place, Share, parse_share
+from l2rm_jax.jobs.locks import locked_directory, locked_file
 from tests.importing.made import PixelEncoder, captions_of, encoded, picture, write_tar
 
 TARS, EACH = 3, 5
@@ -136,7 +136,7 @@ def test_shares_in_either_order_make_the_bytes_of_one_process(request_of_tars, t
     assert import_sharded(request_of_tars, load, share=first) is None
     missing = ["00001.tar"] if first.number == 1 else ["00000.tar", "00002.tar"]
     said = describe_unfinished(request_of_tars)
-    assert said.startswith(f"{request_of_tars.partial}: {3 - len(missing)} of 3 shards")
+    assert said.startswith(f"{request_of_tars.job.partial}: {3 - len(missing)} of 3 shards")
     assert ", ".join(missing) in said
     record = import_sharded(request_of_tars, load, share=second)
     assert record["rows"] == {"read": 15, "captions": 15, "written": 14, "rejected": 1}
@@ -146,7 +146,7 @@ def test_shares_in_either_order_make_the_bytes_of_one_process(request_of_tars, t
 
 def test_nobody_closes_a_directory_that_another_process_works_in(request_of_tars, tmp_path):
     assert import_sharded(request_of_tars, load, share=Share(1, 2)) is None
-    with locked_directory(request_of_tars.partial, "imports into", share=1):
+    with locked_directory(request_of_tars.job.partial, "imports into", share=1):
         with pytest.raises(ConfigError, match="process"):
             import_sharded(request_of_tars, load)
         assert import_sharded(request_of_tars, load, share=Share(2, 2)) is None
@@ -158,10 +158,9 @@ def test_nobody_closes_a_directory_that_another_process_works_in(request_of_tars
 
 
 def test_a_share_that_is_already_at_work_is_refused(request_of_tars):
-    place = request_of_tars.partial / "work" / "00001"
-    place.mkdir(parents=True)
+    lock = request_of_tars.job.work / "00001.lock"
     message = "work/00001: another process"
-    with locked_directory(place, "imports into"), pytest.raises(ConfigError, match=message):
+    with locked_file(lock, "imports into"), pytest.raises(ConfigError, match=message):
         import_sharded(request_of_tars, load, share=Share(2, 2))
 
 

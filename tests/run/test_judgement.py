@@ -10,10 +10,10 @@ import jax
 import numpy as np
 import pytest
 
-from l2rm_jax.data.files import replace_file
 from l2rm_jax.data.loading import load_data
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.jobs.files import replace_file
 from l2rm_jax.judging import JUDGEMENT_FILE, make_detector
 from l2rm_jax.methods import EpochPlan, make_method
 from l2rm_jax.models import make_model

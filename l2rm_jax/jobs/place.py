@@ -1,49 +1,16 @@
-"""Interface of an executor, and the choice of one by the user's flags."""
+"""Choose an executor by the user's flags."""
 
 import contextlib
 import importlib.util
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.executors.shared import SINGLE, Share, Shared
-from l2rm_jax.executors.workers import ray_workers
+from l2rm_jax.jobs.executor import LOCAL, Executor
+from l2rm_jax.jobs.shares import SINGLE, Share
+from l2rm_jax.jobs.workers import ray_workers
 
 EXECUTORS = ("local", "ray")
-
-
-class Executor(Protocol):
-    """Runs the parts of long work."""
-
-    def put(self, value: Any) -> Any:
-        """Share a value among many calls; return the handle to pass as their argument."""
-
-    def map(
-        self, stage: Callable, calls: Iterable[tuple], *, on_gpu: bool = False
-    ) -> Iterator[Any]:
-        """Yield the result of `stage` for each tuple of arguments, in order.
-
-        Calls are consumed lazily, as capacity becomes free. With `on_gpu`, each call has a GPU of
-        its own, if there are any.
-        """
-
-
-class Local:
-    """Runs parts in this process, one after the other."""
-
-    def put(self, value: Any) -> Any:
-        """Return the value itself."""
-        return value
-
-    def map(
-        self, stage: Callable, calls: Iterable[tuple], *, on_gpu: bool = False
-    ) -> Iterator[Any]:
-        """Compute each part when its result is requested."""
-        return (stage(*arguments) for arguments in calls)
-
-
-LOCAL = Local()
 
 
 class Place(NamedTuple):
@@ -92,18 +59,15 @@ class Place(NamedTuple):
             )
 
     @contextlib.contextmanager
-    def open(self, directory: Path | None = None) -> Iterator[Executor]:
+    def open(self) -> Iterator[Executor]:
         """Open the executor: start Ray or connect to it if the user chose Ray.
-
-        Args:
-          directory: directory for the results of parts; required if processes share the work.
 
         Raises:
           ConfigError: as `check`, or Ray cannot be reached.
         """
         self.check()
         if not self.is_ray:
-            yield LOCAL if self.share == SINGLE else Shared(directory, self.share)
+            yield LOCAL
             return
         with ray_workers(self.address, self.workers) as executor:
             yield executor

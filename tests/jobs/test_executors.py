@@ -1,7 +1,6 @@
 """Parts of a judgement: the result does not depend on their size or on the executor."""
 
 import os
-from functools import partial
 
 import numpy as np
 import pytest
@@ -10,8 +9,8 @@ from l2rm_jax.audit import command
 from l2rm_jax.config import get_config
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.executors import LOCAL, Place, Share
-from l2rm_jax.executors.workers import _described, _opened
+from l2rm_jax.jobs import LOCAL, Place, Share, Stored
+from l2rm_jax.jobs.workers import _described, _opened
 from l2rm_jax.judging import groups, judge, judge_pairs, scores, write_judgement
 from l2rm_jax.run.config_file import with_changes
 from tests.judging.synthetic import make_pairs
@@ -36,8 +35,9 @@ def small_parts(monkeypatch):
     monkeypatch.setattr(groups, "_EXACT", 100)
 
 
-def judged(pairs, file, **options):
-    write_judgement(file, judge_pairs(pairs, folds=FOLDS, top=2, **options))
+def judged(pairs, file, executor=LOCAL, keep=None):
+    executor = Stored(keep, executor) if keep else executor
+    write_judgement(file, judge_pairs(pairs, folds=FOLDS, top=2, executor=executor))
     return file.read_bytes()
 
 
@@ -136,16 +136,15 @@ def test_workers_of_ray_give_the_same_bytes_and_so_do_those_that_take_over(
         return score(task, *others)
 
     with Place("ray", workers=2).open() as executor:
-        ray_judged = partial(judged, pairs, executor=executor)
-        assert ray_judged(tmp_path / "ray.npz") == expected
+        assert judged(pairs, tmp_path / "ray.npz", executor) == expected
         with monkeypatch.context() as patch:
             patch.setattr(judge, "score_part", dies_once)
-            assert ray_judged(tmp_path / "died.npz") == expected
+            assert judged(pairs, tmp_path / "died.npz", executor) == expected
         assert died.exists()
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             counted(patch, most=4)
             judged(pairs, tmp_path / "none.npz", keep=tmp_path / "work")
-        assert ray_judged(tmp_path / "again.npz", keep=tmp_path / "work") == expected
+        assert judged(pairs, tmp_path / "again.npz", executor, tmp_path / "work") == expected
 
         def refuses(row):
             raise DataError(f"row {row} is damaged")

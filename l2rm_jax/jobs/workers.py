@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from l2rm_jax.errors import ConfigError, first_line
+from l2rm_jax.jobs.executor import values
 
 _AHEAD = 2  # parts queued per worker
 _ENVIRONMENT = {"JAX_PLATFORMS": "cpu"}  # of workers without their own GPU
@@ -27,7 +28,7 @@ class Ray:
         return self._ray.put(value)
 
     def map(
-        self, stage: Callable, calls: Iterable[tuple], *, on_gpu: bool = False
+        self, stage: Callable, calls: Iterable[tuple], *, like: Any = 0, on_gpu: bool = False
     ) -> Iterator[Any]:
         """Keep all workers busy, and yield the results in order."""
         gpus = int(on_gpu and self._ray.cluster_resources().get("GPU", 0) > 0)
@@ -35,11 +36,15 @@ class Ray:
         remote = self._ray.remote(num_gpus=gpus, runtime_env=environment)(stage)
         waiting: deque = deque()
         for arguments in calls:
-            waiting.append(remote.remote(*arguments))
+            waiting.append(remote.remote(*values(arguments)))
             if len(waiting) == self._most:
                 yield self._result(waiting.popleft())
         while waiting:
             yield self._result(waiting.popleft())
+
+    def once(self, compute: Callable[[], Any], like: Any) -> Any:
+        """Compute the result in this process."""
+        return compute()
 
     def _result(self, reference: Any) -> Any:
         try:
