@@ -28,6 +28,8 @@ def make_stream(dataset, streams, batch_size=16, seed=0, epoch=0, **more) -> Tra
 def same(left, right) -> bool:
     if isinstance(left, dict):
         return left.keys() == right.keys() and all(same(left[k], right[k]) for k in left)
+    if left is None:
+        return right is None
     return all(np.array_equal(a, b) for a, b in zip(left, right, strict=True))
 
 

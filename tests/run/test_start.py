@@ -34,6 +34,7 @@ def of_data(path, method="infonce", **changes):
     return tiny_config(method, "vse", changes, **TRAIN)
 
 
+@pytest.mark.slow
 def test_a_run_starts_from_the_best_model_and_weighs_by_it(started, tmp_path):
     """The first model scores the pairs; the run keeps a copy of it in its directory."""
     shutil.copytree(started / "first", tmp_path / "first")
