@@ -37,9 +37,10 @@ def test_results_are_written(script, flags, quantity, tmp_path, monkeypatch):
 def test_cost_of_weights_has_a_row_per_method(tmp_path, monkeypatch):
     file = tmp_path / "cost.csv"
     monkeypatch.setattr(sys, "argv", ["bench", *TINY, "--batch=4", f"--csv={file}"])
+    monkeypatch.setattr(weights, "METHODS", ("triplet",))
     weights.main()
     rows = read_rows(file)
-    assert [row["method"] for row in rows] == list(weights.METHODS)
+    assert [row["method"] for row in rows] == ["triplet"]
     assert all(float(row["ratio with weights"]) > 0 for row in rows)
 
 
