@@ -48,7 +48,7 @@ class Fitted(NamedTuple):
 
 
 class CountedWords(NamedTuple):
-    """How texts become vectors: the number of each word, and weights by these numbers."""
+    """Maps texts to vectors: the number of each word, and weights by these numbers."""
 
     vocabulary: Vocabulary
     weights: WordWeights
@@ -61,7 +61,7 @@ class CountedWords(NamedTuple):
 
 
 class Fits(NamedTuple):
-    """How the features of each side become vectors; None for a side of single vectors."""
+    """Maps features of each side to vectors; None for a side of single vectors."""
 
     images: Pooling | None = None
     captions: Pooling | CountedWords | None = None

@@ -73,7 +73,7 @@ def check_sides(judge: KeptJudge, pairs: Pairs) -> None:
 
 
 def _kind(features: RegionFeatures | Pixels | Rows | list | None) -> str:
-    """Return in words what the images or captions of pairs are."""
+    """Name the kind of images or captions, for messages."""
     if features is None or isinstance(features, list | WordRows):
         return _WORDS
     if isinstance(features, Pixels):
