@@ -118,15 +118,15 @@ def fit_rows(pairs: Pairs) -> tuple[Pairs, Fits | None]:
     if pairs.captions is None:
         vocabulary, tokens = count_words(pairs.texts)
         pairs = replace(pairs, captions=tokens, vocabulary=vocabulary)
-    images, captions, words, fit = pairs.images, caption_vectors(pairs), pairs.words, None
-    if not isinstance(pairs.captions, list):
+    images, captions, words, fit = image_vectors(pairs), caption_vectors(pairs), pairs.words, None
+    are_words = isinstance(pairs.captions, list)
+    if not are_words:
         fit = captions.fit
         if words is None and pairs.texts is not None:
             words = rows_of_texts(pairs.texts)
     elif pairs.vocabulary is not None:
         fit = CountedWords(pairs.vocabulary, captions.fit)
-    is_known = not isinstance(images, WordRows) and (fit or not isinstance(pairs.captions, list))
-    images = _vectors(images)
+    is_known = not isinstance(pairs.images, WordRows) and not (are_words and fit is None)
     rows = replace(pairs, images=images.rows, captions=captions.rows, words=words)
     return rows, Fits(images.fit, fit) if is_known else None
 
