@@ -2,12 +2,12 @@
 
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -33,6 +33,7 @@ from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.record import is_undivided
 from l2rm_jax.data.shards import are_shards
 from l2rm_jax.data.train_pairs import TrainPairs, token_counts
+from l2rm_jax.data.vectors import PairRows, fit_rows
 from l2rm_jax.data.word_report import WordReport
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, Problems, StoppedError
@@ -175,8 +176,9 @@ def _audit(
         given = _given(config, pairs)
         job.claim(_identity(pairs, train, config, place, judge))
         given = given or (_of_run(pairs, workdir) if judge is None else None)
-        judgement = given or _judge(config, pairs, train, job, place, judge)
-        misaligned, repaired = _repair(config, pairs, train, job, place, judge)
+        work = _Work(config, job, place, judge, cache(partial(fit_rows, pairs)))
+        judgement = given or _judge(work, pairs, train)
+        misaligned, repaired = _repair(work, pairs, train)
         judgement = within_findings(judgement, misaligned)
         if not job.is_mine_to_finish():
             return None
@@ -209,38 +211,47 @@ def _of_run(pairs: Pairs, workdir: str | Path | None) -> Judgement | None:
     return judgement if is_of_pairs(judgement, pairs) else None
 
 
-def _judge(
-    config: ConfigDict,
-    pairs: Pairs,
-    train: TrainPairs | None,
-    job: Job,
-    place: Place,
-    kept: KeptJudge | None,
-) -> Judgement:
+class _Work(NamedTuple):
+    """What judges pairs, and where; `rows` computes the vectors of the pairs, once."""
+
+    config: ConfigDict
+    job: Job
+    place: Place
+    kept: KeptJudge | None
+    rows: Callable[[], PairRows]
+
+
+def _judge(work: _Work, pairs: Pairs, train: TrainPairs | None) -> Judgement:
     """Judge the pairs, by a kept judge, by a detector in closed form or by runs in `job.work`."""
-    if kept is not None or not is_trained(config):
-        return _judge_in_closed_form(config, job, place, kept, pairs, _JUDGED)
+    config, job = work.config, work.job
+    if work.kept is not None or not is_trained(config):
+        return _judge_in_closed_form(work, pairs, _JUDGED)
     own, runs = with_changes(config, _ALL_PAIRS), job.work / "runs"
     where = {"workdir": runs, "replicas": Replicas(), "train": train_model}
     data = replace(load_run_data(own, runs), train=train)  # with vectors of its encoders
     name, stored = config.judgement.detector, Stored(job.work / _JUDGED)
     try:
         with open_detector(own, data, 0, **where) as detector:
-            return judge_pairs(pairs, detector, name=name, executor=stored, **_settings(config))
+            settings = {"rows": work.rows(), "executor": stored, **_settings(config)}
+            return judge_pairs(pairs, detector, name=name, **settings)
     except StoppedError as error:
         message = f"stopped at {error.place}. Continue: the same command again"
         raise StoppedError(message, error.signal, error.place) from None
 
 
-def _judge_in_closed_form(
-    config: ConfigDict, job: Job, place: Place, kept: KeptJudge | None, pairs: Pairs, folder: str
-) -> Judgement:
-    """Judge pairs by a kept judge or in closed form, where linear models stand in for runs."""
+def _judge_in_closed_form(work: _Work, pairs: Pairs, folder: str) -> Judgement:
+    """Judge pairs by a kept judge or in closed form, where linear models stand in for runs.
+
+    The pairs may be repaired: their vectors are the same.
+    """
+    config, kept = work.config, work.kept
     name = LINEAR if kept or is_trained(config) else config.judgement.detector
     detector = linear if name == LINEAR else make_detector(config)
-    with place.open() as executor:
-        stored = Stored(job.work / folder, executor, job.share)
+    with work.place.open() as executor:
+        stored = Stored(work.job.work / folder, executor, work.job.share)
         settings = {"judge": kept, **_settings(config)}
+        if kept is None:
+            settings["rows"] = work.rows().of_images(pairs.image_of)
         return judge_pairs(pairs, detector, name=name, executor=stored, **settings)
 
 
@@ -249,25 +260,20 @@ def _settings(config: ConfigDict) -> dict[str, int]:
 
 
 def _repair(
-    config: ConfigDict,
-    pairs: Pairs,
-    train: TrainPairs | None,
-    job: Job,
-    place: Place,
-    kept: KeptJudge | None,
+    work: _Work, pairs: Pairs, train: TrainPairs | None
 ) -> tuple[Misaligned, Judgement | None]:
     """Search for misaligned rows; if rows were put back, judge the repaired pairs.
 
     With a given judgement, the results of its audit are read, if it has any.
     """
-    given = config.judgement.path
+    config, given = work.config, work.config.judgement.path
     if given and (found := read_repair(given, pairs.image_of)):
         return found
     path = "" if are_shards(config.data.path) else config.data.path
     drawn = None if train is None else train.drawn  # by a run, from all pairs
-    rows = np.arange(len(pairs)) if drawn is None else drawn.rows
-    found = search_pairs(pairs, config.seed, find_lines(path, rows))
-    judge = partial(_judge_in_closed_form, config, job, place, kept)
+    lines = find_lines(path, np.arange(len(pairs)) if drawn is None else drawn.rows)
+    found = search_pairs(work.rows().pairs, config.seed, lines)
+    judge = partial(_judge_in_closed_form, work)
     return found, judge_repaired(pairs, found, judge)
 
 

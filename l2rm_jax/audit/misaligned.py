@@ -13,7 +13,6 @@ from jaxtyping import Int
 from l2rm_jax.audit.lines import ROW, Lines
 from l2rm_jax.data.files import open_array, replace_array
 from l2rm_jax.data.pairs import Pairs
-from l2rm_jax.data.vectors import as_rows
 from l2rm_jax.errors import DataError, expand_home
 from l2rm_jax.jobs.files import replace_file
 from l2rm_jax.joins import Finding, Misaligned, find_misaligned
@@ -34,7 +33,7 @@ def search_pairs(
     """Find misaligned rows of pairs.
 
     Args:
-      pairs: the pairs, in any order.
+      pairs: pairs with one vector per image and per caption (`fit_rows`), in any order.
       seed: seed of all samples.
       lines: numbers of the pairs, in the order of the user's table; None: rows.
     """
@@ -43,12 +42,11 @@ def search_pairs(
         nothing = np.zeros(total, bool)
         reason = f"more than {MOST:,} rows are not searched for misaligned rows"
         return Misaligned((), pairs.image_of, pairs.image_of, nothing, reason)
-    vectors = as_rows(pairs)
     lines = Lines(ROW, np.arange(total)) if lines is None else lines
     order = np.argsort(lines.numbers, kind="stable")
-    ordered = vectors
+    ordered = pairs
     if np.any(np.diff(order) < 0):
-        ordered = replace(vectors, words=None).take(order)
+        ordered = replace(pairs, words=None).take(order)
     found = find_misaligned(
         ordered.images,
         ordered.captions,

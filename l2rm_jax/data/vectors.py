@@ -67,6 +67,23 @@ class Fits(NamedTuple):
     captions: Pooling | CountedWords | None = None
 
 
+class PairRows(NamedTuple):
+    """Pairs with one vector per image and per caption.
+
+    Attributes:
+      pairs: the pairs.
+      fits: make such vectors of other pairs (`rows_by`); None if that is not possible: images are
+        texts, or captions are numbers of words without a vocabulary.
+    """
+
+    pairs: Pairs
+    fits: Fits | None
+
+    def of_images(self, image_of: Int[np.ndarray, " pairs"]) -> "PairRows":
+        """Return the same images and captions in other pairs."""
+        return self._replace(pairs=replace(self.pairs, image_of=image_of, digest=""))
+
+
 def image_vectors(pairs: Pairs) -> Fitted:
     """Return one vector per image: its single vector, or its pooled regions (see `set_features`).
 
@@ -98,19 +115,16 @@ def are_sets(features: RegionFeatures | Pixels | Rows | None) -> bool:
 def as_rows(pairs: Pairs) -> Pairs:
     """Return the pairs with one vector per image and per caption, as judging takes them.
 
-    Captions that are vectors and have texts get the vectors of their words as a second embedding.
-
     Raises:
       DataError: as `image_vectors`.
     """
-    return fit_rows(pairs)[0]
+    return fit_rows(pairs).pairs
 
 
-def fit_rows(pairs: Pairs) -> tuple[Pairs, Fits | None]:
-    """Return the same as `as_rows`, and the fits, for `rows_by`.
+def fit_rows(pairs: Pairs) -> PairRows:
+    """Pool regions, and count words; vectors stay as they are.
 
-    The fits are None if they cannot be used on other pairs: images are texts, or captions are
-    numbers of words without a vocabulary.
+    Captions that are vectors and have texts get the vectors of their words as a second embedding.
 
     Raises:
       DataError: as `image_vectors`.
@@ -128,7 +142,7 @@ def fit_rows(pairs: Pairs) -> tuple[Pairs, Fits | None]:
         fit = CountedWords(pairs.vocabulary, captions.fit)
     is_known = not isinstance(pairs.images, WordRows) and not (are_words and fit is None)
     rows = replace(pairs, images=images.rows, captions=captions.rows, words=words)
-    return rows, Fits(images.fit, fit) if is_known else None
+    return PairRows(rows, Fits(images.fit, fit) if is_known else None)
 
 
 def rows_by(pairs: Pairs, fits: Fits) -> Pairs:

@@ -9,7 +9,6 @@ References:
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.stats import false_discovery_control
 
 
 def p_values(
@@ -35,6 +34,8 @@ def p_values(
 
 def q_values(p: Float[np.ndarray, " pairs"]) -> Float[np.ndarray, " pairs"]:
     """Return the false discovery rate of the list that ends with each pair, in (0, 1]."""
+    from scipy.stats import false_discovery_control  # this import takes half a second
+
     return false_discovery_control(p) if len(p) else p
 
 

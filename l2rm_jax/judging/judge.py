@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from l2rm_jax.console import progress_bar, stage_lines
 from l2rm_jax.data.pairs import SUSPICIOUS, Pairs
-from l2rm_jax.data.vectors import Fits, fit_rows, rows_by
+from l2rm_jax.data.vectors import Fits, PairRows, fit_rows, rows_by
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.jobs import LOCAL, Executor, Later
 from l2rm_jax.judging.classify import conflicts, kinds, with_groups
@@ -60,6 +60,7 @@ def judge_pairs(
     top: int = 0,
     seed: int = 0,
     judge: KeptJudge | None = None,
+    rows: PairRows | None = None,
     executor: Executor = LOCAL,
 ) -> Judgement:
     """Estimate which pairs are mismatched, how many there are, and which captions would fit better.
@@ -75,6 +76,7 @@ def judge_pairs(
         judgement.
       judge: a judge that an audit has kept (`open_judge`); it judges instead of the detector, with
         its own folds. None: models are fitted to these pairs.
+      rows: `fit_rows(pairs)`, if it was computed before; a kept judge has its own fits instead.
       executor: computes the parts, in this process or in others; with `Stored`, a call with the
         same arguments resumes after a stop (`l2rm_jax.jobs`).
 
@@ -93,12 +95,13 @@ def judge_pairs(
         raise DataError(f"{pairs.name}: found no pairs, expected some")
     pairs.check_vectors()
     with stage_lines("judging", _STAGES if top else _STAGES[:-1]) as say:
-        return _judge(say, pairs, detector, name, folds, top, seed, judge, executor)
+        return _judge(say, pairs, rows, detector, name, folds, top, seed, judge, executor)
 
 
 def _judge(
     say: Callable[[int], None],
     pairs: Pairs,
+    fitted: PairRows | None,
     detector: Detector,
     name: str,
     folds: int,
@@ -111,7 +114,7 @@ def _judge(
     say(0)
     fingerprint, fits = pairs.fingerprint, None
     if judge is None:
-        pairs, fits = fit_rows(pairs)
+        pairs, fits = fitted or fit_rows(pairs)
     else:
         check_sides(judge, pairs)
         pairs = rows_by(pairs, judge.fits)

@@ -10,7 +10,7 @@ Fits do not improve beyond some number of pairs, so they use samples: one for th
 smaller one to select its ridge, and one for the plan.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import combinations
 from typing import NamedTuple
@@ -25,7 +25,7 @@ from l2rm_jax.auroc import binned_auroc
 from l2rm_jax.console import progress_bar
 from l2rm_jax.judging.fold_samples import FoldPairs, first_pairs
 from l2rm_jax.judging.folds import Folds
-from l2rm_jax.judging.log_odds import Model, ProductSimilarity, compare_fold
+from l2rm_jax.judging.log_odds import Compared, Model, ProductSimilarity, compare_fold
 from l2rm_jax.judging.sibling_swaps import matched_posterior
 from l2rm_jax.judging.transport_em import (
     FEW,
@@ -87,6 +87,7 @@ def fold_models(
     pair_fold, numbers = folds.of_pair, range(folds.count)
     lacking = _models_without_two(images, captions, folds, drawn, ridges)
     compared = {fold: first_pairs(here, _OF_RIDGE) for fold, here in drawn.items()}
+    few_pairs = sum(len(here.pairs) for here in compared.values())
     weights = np.zeros((len(numbers), len(pair_fold)), np.float32)
     is_weak = []
     with progress_bar(len(rows) * (len(numbers) - 1), "judging: which pairs to learn from") as bar:
@@ -95,14 +96,16 @@ def fold_models(
                 {f: lacking[frozenset((outer, f))][ridge] for f in numbers if f != outer}
                 for ridge in range(len(RIDGES))
             ]
-            found = [_separation(models, images, captions, compared) for models in judges]
-            best = int(np.argmax(found))
+            samples = [_compare(models, images, captions, compared) for models in judges]
+            best = int(np.argmax([_separation(sample.values()) for sample in samples]))
             is_weak.append(best == 0)
-            information, wrong = _information(
-                judges[best], images, captions, drawn, len(pair_fold), bar.update
-            )
+            found = samples[best]
+            if few_pairs < len(rows):
+                found = _compare(judges[best], images, captions, drawn)
             inner = rows[pair_fold[rows] != outer]
-            posterior = matched_posterior(information[inner], wrong[inner], folds.image_of[inner])
+            of_inner = _at_pairs(found, drawn, len(pair_fold))
+            posterior = matched_posterior(*(x[inner] for x in of_inner), folds.image_of[inner])
+            bar.update(len(inner))
             weights[outer, inner] = np.maximum(posterior, _SMALLEST_WEIGHT)
     few = {fold: first_pairs(here, _OF_PLAN // (len(drawn) - 1)) for fold, here in drawn.items()}
     counts = np.count_nonzero(weights, axis=1)
@@ -158,14 +161,19 @@ def fitted_pairs(
     return {fold: first_pairs(here, most) for fold, here in drawn.items()}
 
 
-def _separation(
+def _compare(
     models: Mapping[int, Cca], images: Rows, captions: Rows, drawn: Mapping[int, FoldPairs]
-) -> float:
-    """Return the AUROC of stored pairs against known mismatches, by these models."""
-    found = [
-        compare_fold(drawn[fold], Model(cca_similarity(model, images, captions)))
+) -> dict[int, Compared]:
+    """Compare pairs of each fold by its model."""
+    return {
+        fold: compare_fold(drawn[fold], Model(cca_similarity(model, images, captions)))
         for fold, model in models.items()
-    ]
+    }
+
+
+def _separation(found: Iterable[Compared]) -> float:
+    """Return the AUROC of stored pairs against known mismatches."""
+    found = list(found)
     stored, wrong = (
         np.concatenate([getattr(each, kind).mean.ravel() for each in found])
         for kind in ("stored", "wrong")
@@ -173,22 +181,15 @@ def _separation(
     return binned_auroc(stored, wrong)
 
 
-def _information(
-    models: Mapping[int, Cca],
-    images: Rows,
-    captions: Rows,
-    drawn: Mapping[int, FoldPairs],
-    pairs: int,
-    update: Callable[[int], None],
+def _at_pairs(
+    found: Mapping[int, Compared], drawn: Mapping[int, FoldPairs], pairs: int
 ) -> tuple[Float32[np.ndarray, " pairs"], Float32[np.ndarray, "pairs k"]]:
-    """Compute the information of pairs and known mismatches of some folds; 0 elsewhere."""
+    """Return the information of the pairs and of known mismatches of some folds; 0 elsewhere."""
     information = np.zeros(pairs, np.float32)
     wrong = np.zeros((pairs, next(iter(drawn.values())).wrong.shape[1]), np.float32)
-    for fold, model in models.items():
-        here = drawn[fold]
-        similarity = cca_similarity(model, images, captions)
-        found = compare_fold(here, Model(similarity), update)
-        information[here.pairs], wrong[here.pairs] = found.stored.mean, found.wrong.mean
+    for fold, one in found.items():
+        rows = drawn[fold].pairs
+        information[rows], wrong[rows] = one.stored.mean, one.wrong.mean
     return information, wrong
 
 

@@ -205,18 +205,15 @@ def best_temperature(
     return spread / float(np.exp(found.x))
 
 
-def compare_fold(
-    here: FoldPairs, model: Model, update: Callable[[int], None] = lambda pairs: None
-) -> Compared:
+def compare_fold(here: FoldPairs, model: Model) -> Compared:
     """Compute the information of all pairs of a fold, and of their known mismatches (`compare`).
 
     Args:
       here: the fold with its sample.
       model: a model that was fitted without this fold.
-      update: called after each block with its number of pairs.
     """
     part = part_of(here, np.arange(len(here.images)))
-    return compare(part, compare_references(here, model), model, update)
+    return compare(part, compare_references(here, model), model)
 
 
 def compare_references(here: FoldPairs, model: Model) -> References:
@@ -238,7 +235,6 @@ def compare(
     part: Part,
     of: References,
     model: Model,
-    update: Callable[[int], None] = lambda pairs: None,
     with_apart: bool = False,
 ) -> Compared:
     """Compute the information of n pairs of a fold, and of their known mismatches.
@@ -250,7 +246,6 @@ def compare(
       part: n pairs, and for each image the k sampled images to which its captions are moved.
       of: the sampled images and captions, from `compare_references` with the same model.
       model: a model that was fitted without this fold.
-      update: called after each block with its number of pairs.
       with_apart: whether to compute `Compared.apart`, which takes time; else it repeats the
         information.
 
@@ -274,7 +269,6 @@ def compare(
         )
         for array, value in zip((*means, wrong), values, strict=True):
             array[at[:filled]] = np.asarray(value)[:filled]
-        update(filled)
     stored = Information(own - c_mean, own - i_mean[position], own * np.float32(temperature))
     moved = Information(
         wrong - c_mean_elsewhere[:, None],

@@ -14,6 +14,7 @@ from l2rm_jax.audit import command
 from l2rm_jax.audit.command import TOO_MANY, exit_status
 from l2rm_jax.audit.misaligned import search_pairs
 from l2rm_jax.audit.realigned_table import REALIGNED
+from l2rm_jax.data.vectors import as_rows
 from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.request import Request
 from tests.joins.further_kinds import KINDS
@@ -110,7 +111,7 @@ def test_check_repeats_the_findings(late, audited):
 def test_the_repaired_pairs_are_clean(late, audited):
     pairs = open_pairs(late[0] / "data")
     again = open_audit(audited[1]).misaligned.image_of
-    assert not search_pairs(replace(pairs, image_of=again))
+    assert not search_pairs(as_rows(replace(pairs, image_of=again)))
 
 
 @pytest.mark.slow

@@ -18,10 +18,6 @@ from tests.judging.synthetic import make_pairs
 TEMPERATURE = 0.3
 
 
-def nothing(pairs: int) -> None:
-    """Replacement for a progress bar."""
-
-
 @pytest.fixture(scope="module")
 def compared():
     images, captions, stored, _ = make_pairs(90, 2, 0.2)
@@ -31,7 +27,7 @@ def compared():
     def similarity(i, c):
         return similarities[np.ix_(i, c)]
 
-    return drawn[1], compare_fold(drawn[1], Model(similarity, TEMPERATURE), nothing), similarities
+    return drawn[1], compare_fold(drawn[1], Model(similarity, TEMPERATURE)), similarities
 
 
 def test_stored_pairs_and_known_mismatches_equal_a_loop(compared):
@@ -67,7 +63,7 @@ def test_samples_approximate_all(compared, monkeypatch):
     def similarity(i, c):
         return similarities[np.ix_(i, c)]
 
-    few = compare_fold(drawn[1], Model(similarity, TEMPERATURE), nothing)
+    few = compare_fold(drawn[1], Model(similarity, TEMPERATURE))
     assert len(drawn[1].references) == len(drawn[1].captions) == 20
     assert 0 < abs(few.stored.mean - found.stored.mean).max() < 1.5
 
