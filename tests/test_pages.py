@@ -15,7 +15,7 @@ import pytest
 from experiments.pages import results_page
 from experiments.papers import sweep
 from experiments.script import load_base
-from l2rm_jax.audit.command import check_detector_of_audit
+from l2rm_jax.audit.checked_inputs import check_detector_of_audit
 from l2rm_jax.cli.help import answer
 from l2rm_jax.cli.parse import parse
 from l2rm_jax.config import default

@@ -6,8 +6,8 @@
   `review` reads the decisions; `certificate` tests the kept pairs by them.
 * `misaligned` looks for misaligned rows and undoes them; `realigned_table` writes the user's table
   after the repair, `lines` numbers the pairs as the file does.
-* `inputs` reads the training pairs of a directory or a run.
-* `command` implements `l2rm audit`; `work` is the directory of an audit in progress.
+* `inputs` reads the training pairs of a directory or a run, `checked_inputs` after all checks.
+* `command` implements `l2rm audit`.
 
 May import `run` and the rooms below it, `train`, and `retriever`, for its pictures.
 """

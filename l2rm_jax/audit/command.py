@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
-from l2rm_jax.audit.audit import Audit, Settings, check_column
-from l2rm_jax.audit.certificate import check_size
-from l2rm_jax.audit.inputs import read_training_pairs
+from l2rm_jax.audit.audit import Audit, Settings
+from l2rm_jax.audit.checked_inputs import ALL_PAIRS, read_checked
 from l2rm_jax.audit.lines import find_lines
 from l2rm_jax.audit.misaligned import (
     affected_share,
     judge_repaired,
     read_repair,
+    search_once,
     search_pairs,
     within_findings,
 )
@@ -28,16 +28,13 @@ from l2rm_jax.audit.outputs import write_files
 from l2rm_jax.audit.review import read_decisions
 from l2rm_jax.audit.run_columns import read_of_run
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.layouts.shards import open_shard_pairs
 from l2rm_jax.data.pairs import Pairs
-from l2rm_jax.data.record import is_undivided
 from l2rm_jax.data.shards import are_shards
 from l2rm_jax.data.train_pairs import TrainPairs, token_counts
 from l2rm_jax.data.vectors import PairRows, fit_rows
-from l2rm_jax.data.word_report import WordReport
 from l2rm_jax.devices.parallel import Replicas
-from l2rm_jax.errors import ConfigError, Problems, StoppedError
-from l2rm_jax.jobs import SINGLE, Job, Place, Stored
+from l2rm_jax.errors import ConfigError, StoppedError
+from l2rm_jax.jobs import Job, Place, Stored
 from l2rm_jax.jobs.files import check_new
 from l2rm_jax.joins import Misaligned
 from l2rm_jax.judging import (
@@ -49,17 +46,14 @@ from l2rm_jax.judging import (
     read_judgement,
 )
 from l2rm_jax.judging.detectors import LINEAR, linear
-from l2rm_jax.methods import make_method
-from l2rm_jax.models import make_model
 from l2rm_jax.run.config_file import with_changes
 from l2rm_jax.run.detector import open_detector
-from l2rm_jax.run.fold_runs import check_detector, fold_config, is_trained
+from l2rm_jax.run.fold_runs import is_trained
 from l2rm_jax.run.initialise import read_trained_config
-from l2rm_jax.run.inputs import check_settings, load_run_data
+from l2rm_jax.run.inputs import load_run_data
 from l2rm_jax.run.judgement import given_judgement, last_judgement
 from l2rm_jax.run.load_trained import find_checkpoint
 from l2rm_jax.run.pretrained import with_own_weights
-from l2rm_jax.run.validate_config import check_fields, with_valid_fields
 from l2rm_jax.train import train as train_model
 from l2rm_jax.version import __version__
 
@@ -70,15 +64,6 @@ DATA = "data"  # directory of data that the audit has imported
 _JUDGED = "judged"  # directory of the parts of the judgement
 _HERE = Place()
 _NO_LIMIT = 1.0  # of `max_share`
-_ALL_PAIRS = {  # for the runs that judge: no pair is filtered or drawn
-    "split.by": "loss",
-    "judgement.every": 0,
-    "judgement.path": "",
-    "data.filter": "none",
-    "data.scores": "",
-    "data.filter_value": 0.0,
-    "train.draw": "even",
-}
 
 
 def audit_directory(
@@ -171,17 +156,18 @@ def _audit(
     settings, job = Settings(**config.audit, seed=config.seed), Job(out, "audit", place.share)
     check_new(out, "directory")
     with job.locked():
-        pairs, train, words = _read(config, workdir, settings, place, job)
+        pairs, train, words = read_checked(config, workdir, settings, place, job)
         pairs = replace(pairs, name=name or pairs.name)
         given = _given(config, pairs)
         job.claim(_identity(pairs, train, config, place, judge))
         given = given or (_of_run(pairs, workdir) if judge is None else None)
-        work = _Work(config, job, place, judge, cache(partial(fit_rows, pairs)))
+        fits = Stored(job.work / "fits", share=job.share)
+        work = _Work(config, job, place, judge, cache(partial(fit_rows, pairs, fits)))
         judgement = given or _judge(work, pairs, train)
         misaligned, repaired = _repair(work, pairs, train)
-        judgement = within_findings(judgement, misaligned)
         if not job.is_mine_to_finish():
             return None
+        judgement = within_findings(judgement, misaligned)
         job.clear(DATA)
         decisions = read_decisions(settings.review, len(judgement)) if settings.review else None
         of_run = None
@@ -221,12 +207,15 @@ class _Work(NamedTuple):
     rows: Callable[[], PairRows]
 
 
-def _judge(work: _Work, pairs: Pairs, train: TrainPairs | None) -> Judgement:
-    """Judge the pairs, by a kept judge, by a detector in closed form or by runs in `job.work`."""
+def _judge(work: _Work, pairs: Pairs, train: TrainPairs | None) -> Judgement | None:
+    """Judge the pairs, by a kept judge, by a detector in closed form or by runs in `job.work`.
+
+    The result is None in a share that does not write the results, here and below.
+    """
     config, job = work.config, work.job
     if work.kept is not None or not is_trained(config):
         return _judge_in_closed_form(work, pairs, _JUDGED)
-    own, runs = with_changes(config, _ALL_PAIRS), job.work / "runs"
+    own, runs = with_changes(config, ALL_PAIRS), job.work / "runs"
     where = {"workdir": runs, "replicas": Replicas(), "train": train_model}
     data = replace(load_run_data(own, runs), train=train)  # with vectors of its encoders
     name, stored = config.judgement.detector, Stored(job.work / _JUDGED)
@@ -239,7 +228,7 @@ def _judge(work: _Work, pairs: Pairs, train: TrainPairs | None) -> Judgement:
         raise StoppedError(message, error.signal, error.place) from None
 
 
-def _judge_in_closed_form(work: _Work, pairs: Pairs, folder: str) -> Judgement:
+def _judge_in_closed_form(work: _Work, pairs: Pairs, folder: str) -> Judgement | None:
     """Judge pairs by a kept judge or in closed form, where linear models stand in for runs.
 
     The pairs may be repaired: their vectors are the same.
@@ -272,94 +261,11 @@ def _repair(
     path = "" if are_shards(config.data.path) else config.data.path
     drawn = None if train is None else train.drawn  # by a run, from all pairs
     lines = find_lines(path, np.arange(len(pairs)) if drawn is None else drawn.rows)
-    found = search_pairs(work.rows().pairs, config.seed, lines)
+    found = search_once(
+        work.job, pairs, lambda: search_pairs(work.rows().pairs, config.seed, lines)
+    )
     judge = partial(_judge_in_closed_form, work)
     return found, judge_repaired(pairs, found, judge)
-
-
-def _read(
-    config: ConfigDict, workdir: str | Path | None, settings: Settings, place: Place, job: Job
-) -> tuple[Pairs, TrainPairs | None, WordReport | None]:
-    """Read the pairs; report all problems with fields and files in one message."""
-    problems = Problems()
-    problems.attempt(place.check)
-    problems.attempt(check_fields, config)
-    if not problems.messages:
-        problems.attempt(check_detector_of_audit, config)
-        problems.attempt(_check_place, config, place, workdir=workdir)
-        problems.attempt(check_size, settings.decide, settings.certify)
-    valid = with_valid_fields(config)  # wrong fields must not add errors about the data
-    if workdir is None and config.data.path and are_shards(config.data.path):
-        problems.attempt(_check_shards, config)
-        pairs = problems.attempt(open_shard_pairs, config.data.path, job.work / "vectors")
-        found = pairs and (pairs, None, None)
-    else:
-        if workdir is None and is_trained(valid):
-            problems.attempt(_check_validation, valid)
-        found = problems.attempt(read_training_pairs, valid, workdir=workdir)
-    if settings.review and found is not None:
-        problems.attempt(read_decisions, settings.review, len(found[0]), found[0].fingerprint)
-    if settings.by and found is not None:
-        problems.attempt(check_column, found[0], settings.by)
-    if len(problems.messages) > 1:
-        problems.raise_list()
-    problems.raise_all()
-    return found
-
-
-def _check_place(config: ConfigDict, place: Place, workdir: str | Path | None) -> None:
-    if place.share != SINGLE and workdir is not None:
-        raise ConfigError("--share cannot be combined with --workdir: one process audits a run")
-    if is_trained(config) and place.share != SINGLE:
-        raise ConfigError(
-            f"--share={place.share} cannot be combined with judgement.detector="
-            f"{config.judgement.detector}, whose runs train in one process; use a detector in "
-            "closed form"
-        )
-    if is_trained(config) and place.is_ray:
-        raise ConfigError(
-            f"--executor={place.executor} cannot be combined with judgement.detector="
-            f"{config.judgement.detector}, whose runs train in this process; use local, or a "
-            "detector in closed form"
-        )
-
-
-def _check_shards(config: ConfigDict) -> None:
-    """Check that no setting requires training data."""
-    if is_trained(config):
-        raise ConfigError(
-            f"judgement.detector={config.judgement.detector!r}: found vectors in shards, on which "
-            "no run can train; expected a detector in closed form",
-            hint="--config.judgement.detector=linear",
-        )
-    if config.mismatch.rate:
-        raise ConfigError(
-            f"mismatch.rate={config.mismatch.rate}: found vectors in shards, expected 0"
-        )
-
-
-def _check_validation(config: ConfigDict) -> None:
-    """Check that the runs of a trained detector have a validation split that is not judged."""
-    if is_undivided(config.data.path):
-        raise ConfigError(
-            f"judgement.detector={config.judgement.detector!r}: found no split dev in "
-            f"{config.data.path}, which its runs require; import the data with --split, or use a "
-            "detector in closed form",
-            hint="--config.judgement.detector=linear",
-        )
-
-
-def check_detector_of_audit(config: ConfigDict) -> None:
-    """Check the detector, and the config of its runs if it is trained.
-
-    Raises:
-      ConfigError: lists every invalid field.
-    """
-    own = with_changes(config, _ALL_PAIRS)
-    method = make_method(make_model(own, vocabulary_size=1), own)
-    check_detector(own, method, is_used=True)
-    if is_trained(own):
-        check_settings(fold_config(own, "", fold=0))
 
 
 def _identity(

@@ -11,7 +11,7 @@ from l2rm_jax.audit.report import by_eye, warnings
 from l2rm_jax.audit.suspects import describe_suspects
 from l2rm_jax.data.pairs import SUSPICIOUS
 from l2rm_jax.jobs import Share
-from l2rm_jax.jobs.job import WRITER
+from l2rm_jax.jobs.shares import WRITER
 from l2rm_jax.judging.rates_by import rate_lines
 
 _TABLES = {"kept": "clean table", "repaired": "repaired table", "certified": "certified table"}

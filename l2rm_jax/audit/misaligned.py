@@ -14,7 +14,9 @@ from l2rm_jax.audit.lines import ROW, Lines
 from l2rm_jax.data.files import open_array, replace_array
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.errors import DataError, expand_home
+from l2rm_jax.jobs import Job
 from l2rm_jax.jobs.files import replace_file
+from l2rm_jax.jobs.shares import WRITER, Part, wait_for
 from l2rm_jax.joins import Finding, Misaligned, find_misaligned
 from l2rm_jax.judging import Judgement, read_judgement
 from l2rm_jax.pages.examples import Example
@@ -148,13 +150,13 @@ def write_findings(found: Misaligned, pairs: Pairs, directory: Path) -> list[str
         "rows_without_image": np.flatnonzero(found.suspicious).tolist(),
         "images_without_caption": [ids[image] for image in empty.tolist()],
     }
-    text = json.dumps(content, indent=1, ensure_ascii=False, default=_plain)
-    replace_file(directory / FINDINGS, text.encode("utf-8", "replace"))
     what = found.reason or f"{len(found.findings)} found"
     notes = [f"{FINDINGS}: misaligned rows: {what}"]
     if found.changed.any():
         replace_array(directory / IMAGES, found.image_of)
         notes.append(f"{IMAGES}: row of the image of each pair after the repair")
+    text = json.dumps(content, indent=1, ensure_ascii=False, default=_plain)
+    replace_file(directory / FINDINGS, text.encode("utf-8", "replace"))  # the last one
     return notes
 
 
@@ -182,6 +184,17 @@ def read_findings(directory: Path, stored: Int[np.ndarray, " pairs"]) -> Misalig
     file = directory / IMAGES
     image_of = np.array(open_array(file)) if file.is_file() else stored
     return Misaligned(findings, image_of, stored, suspicious, content["reason"])
+
+
+def search_once(job: Job, pairs: Pairs, search: Callable[[], Misaligned]) -> Misaligned:
+    """Search in the process that writes the results; the others wait, and read what it found."""
+    folder = job.work / "found"
+    if not (folder / FINDINGS).exists():
+        if job.share.number == WRITER:
+            folder.mkdir(exist_ok=True)
+            write_findings(search(), pairs, folder)
+        wait_for([Part(WRITER, folder / FINDINGS)])
+    return read_findings(folder, pairs.image_of)
 
 
 def read_repair(
@@ -226,10 +239,10 @@ def examples(
     rows = np.flatnonzero(found.changed) if found else []
     if not len(rows):
         return []
-    shown = []
+    shown, ids = [], pairs.image_ids
     for row in rows[np.unique(np.linspace(0, len(rows) - 1, count + 2).astype(int)[1:-1])].tolist():
         images = int(found.stored[row]), int(found.image_of[row])
-        one, two = (pairs.image_ids[image] for image in images)
+        one, two = (ids[image] for image in images)
         both = pictures and (pictures[images[0]], pictures[images[1]])
         shown.append(Example(pairs.labels[row], (one, two), both))
     return shown

@@ -52,7 +52,7 @@ def find_suspects(audit: Audit) -> list[Suspect]:
         is_listed[found.order[:SHOWN]] = True
     order = found.order[is_listed[found.order]]
     order = order[np.argsort(found.kind[order] == PLACEHOLDER, kind="stable")]
-    lines = audit.lines.numbers
+    lines, ids = audit.lines.numbers, pairs.image_ids
     texts = pairs.texts or pairs.caption_ids or [*map(str, range(len(audit)))]
     suspects = []
     for rank, row in enumerate(order.tolist(), 1):
@@ -60,7 +60,7 @@ def find_suspects(audit: Audit) -> list[Suspect]:
         suspect = Suspect(
             rank,
             int(lines[row]),
-            pairs.image_ids[found.image_of[row]],
+            ids[found.image_of[row]],
             texts[row],
             float(found.posterior[row]),
             KINDS[found.kind[row]],

@@ -13,7 +13,8 @@ from l2rm_jax.data.npy_files import still_whole
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.text import Vocabulary, tokenize
 from l2rm_jax.errors import DataError, Problems
-from l2rm_jax.linear.word_features import WordRows, word_rows
+from l2rm_jax.jobs import LOCAL, Executor
+from l2rm_jax.linear.word_features import WordRows, WordWeights, fit_words, word_rows
 
 PART = 65_536  # rows read at once
 _SMALLEST, _LARGEST = 1e-6, 1e6  # vectors are rescaled if their largest value is outside
@@ -124,9 +125,10 @@ def count_words(texts: Sequence[str]) -> tuple[Vocabulary, list[Int32[np.ndarray
     return vocabulary, [vocabulary.encode_words(line) for line in words]
 
 
-def rows_of_texts(texts: Sequence[str]) -> WordRows:
-    """Return weighted counts of the words of texts."""
-    return word_rows(count_words(texts)[1])[1]
+def rows_of_texts(texts: Sequence[str], executor: Executor = LOCAL) -> WordRows:
+    """Return weighted counts of the words of texts, whose weights the executor fits."""
+    tokens = count_words(texts)[1]
+    return word_rows(tokens, executor.once(lambda: fit_words(tokens), like=WordWeights(0, 0)))
 
 
 def hash_features(digest: "hashlib.blake2b", features: RegionFeatures | Pixels) -> None:

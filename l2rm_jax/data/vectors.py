@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -13,15 +14,10 @@ from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import DataError
+from l2rm_jax.jobs import LOCAL, Executor
 from l2rm_jax.linear.rows import Rows
-from l2rm_jax.linear.set_features import Pooling, set_rows
-from l2rm_jax.linear.word_features import (
-    WordRows,
-    WordWeights,
-    weighted_counts,
-    word_counts,
-    word_rows,
-)
+from l2rm_jax.linear.set_features import Pooling, ReadSets, fit_pooling, set_rows
+from l2rm_jax.linear.word_features import WordRows, WordWeights, fit_words, word_rows
 
 
 class VectorRows:
@@ -55,9 +51,7 @@ class CountedWords(NamedTuple):
 
     def rows(self, texts: Sequence[str]) -> WordRows:
         """Return the vectors of texts."""
-        counts = word_counts([self.vocabulary.encode(text) for text in texts])
-        counts.resize(len(texts), len(self.weights.rarity))
-        return WordRows(weighted_counts(counts, self.weights.rarity), self.weights.directions)
+        return word_rows([self.vocabulary.encode(text) for text in texts], self.weights)
 
 
 class Fits(NamedTuple):
@@ -84,27 +78,32 @@ class PairRows(NamedTuple):
         return self._replace(pairs=replace(self.pairs, image_of=image_of, digest=""))
 
 
-def image_vectors(pairs: Pairs) -> Fitted:
+def image_vectors(pairs: Pairs, executor: Executor = LOCAL) -> Fitted:
     """Return one vector per image: its single vector, or its pooled regions (see `set_features`).
+
+    Args:
+      pairs: the pairs.
+      executor: fits the pooling.
 
     Raises:
       DataError: a feature is not finite, for single vectors only when they are read; or the images
         are pictures.
     """
-    return _vectors(pairs.images)
+    return _fit(pairs.images, executor)
 
 
-def caption_vectors(pairs: Pairs) -> Fitted:
+def caption_vectors(pairs: Pairs, executor: Executor = LOCAL) -> Fitted:
     """Return one vector per caption: its single vector, pooled vectors, or weighted word counts.
 
-    Raises:
-      DataError: as `image_vectors`.
+    Arguments and errors as `image_vectors`.
     """
-    if pairs.captions is None:
-        return Fitted(None, rows_of_texts(pairs.texts))
-    if isinstance(pairs.captions, list):
-        return Fitted(*word_rows(pairs.captions))
-    return _vectors(pairs.captions)
+    tokens = pairs.captions
+    if tokens is None:
+        return Fitted(None, rows_of_texts(pairs.texts, executor))
+    if isinstance(tokens, list):
+        weights = executor.once(lambda: fit_words(tokens), like=WordWeights(0, 0))
+        return Fitted(weights, word_rows(tokens, weights))
+    return _fit(tokens, executor)
 
 
 def are_sets(features: RegionFeatures | Pixels | Rows | None) -> bool:
@@ -121,10 +120,14 @@ def as_rows(pairs: Pairs) -> Pairs:
     return fit_rows(pairs).pairs
 
 
-def fit_rows(pairs: Pairs) -> PairRows:
+def fit_rows(pairs: Pairs, executor: Executor = LOCAL) -> PairRows:
     """Pool regions, and count words; vectors stay as they are.
 
     Captions that are vectors and have texts get the vectors of their words as a second embedding.
+
+    Args:
+      pairs: the pairs.
+      executor: fits the pooling and the weights of words.
 
     Raises:
       DataError: as `image_vectors`.
@@ -132,12 +135,13 @@ def fit_rows(pairs: Pairs) -> PairRows:
     if pairs.captions is None:
         vocabulary, tokens = count_words(pairs.texts)
         pairs = replace(pairs, captions=tokens, vocabulary=vocabulary)
-    images, captions, words, fit = image_vectors(pairs), caption_vectors(pairs), pairs.words, None
+    images, captions = image_vectors(pairs, executor), caption_vectors(pairs, executor)
+    words, fit = pairs.words, None
     are_words = isinstance(pairs.captions, list)
     if not are_words:
         fit = captions.fit
         if words is None and pairs.texts is not None:
-            words = rows_of_texts(pairs.texts)
+            words = rows_of_texts(pairs.texts, executor)
     elif pairs.vocabulary is not None:
         fit = CountedWords(pairs.vocabulary, captions.fit)
     is_known = not isinstance(pairs.images, WordRows) and not (are_words and fit is None)
@@ -155,23 +159,31 @@ def rows_by(pairs: Pairs, fits: Fits) -> Pairs:
     Raises:
       DataError: as `image_vectors`.
     """
-    images, captions = _vectors(pairs.images, fits.images).rows, pairs.captions
+    images = _vectors(pairs.images, fits.images)
     if isinstance(fits.captions, CountedWords):
         captions = fits.captions.rows(pairs.texts)
     else:
-        captions = _vectors(captions, fits.captions).rows
+        captions = _vectors(pairs.captions, fits.captions)
     return replace(pairs, images=images, captions=captions)
 
 
-def _vectors(features: RegionFeatures | Pixels | Rows, pooling: Pooling | None = None) -> Fitted:
+def _fit(features: RegionFeatures | Pixels | Rows, executor: Executor) -> Fitted:
+    pooling = None
+    if are_sets(features):
+        fit = partial(fit_pooling, _reader(features), len(features))
+        pooling = executor.once(fit, like=Pooling(0, 0, 0, 0))
+    return Fitted(pooling, _vectors(features, pooling))
+
+
+def _vectors(features: RegionFeatures | Pixels | Rows, pooling: Pooling | None) -> Rows:
     if isinstance(features, Pixels):
         raise DataError(f"{features.name}: found pictures, expected vectors or features")
     if not isinstance(features, RegionFeatures):
-        return Fitted(None, features)
+        return features
     if not are_sets(features):
-        return Fitted(None, VectorRows(features))
+        return VectorRows(features)
+    return set_rows(_reader(features), len(features), pooling)
 
-    def read(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return features.rows(rows), features.region_counts(rows)
 
-    return Fitted(*set_rows(read, len(features), pooling))
+def _reader(features: RegionFeatures) -> ReadSets:
+    return lambda rows: (features.rows(rows), features.region_counts(rows))

@@ -41,6 +41,9 @@ class Executor(Protocol):
     def once(self, compute: Callable[[], Any], like: Any) -> Any:
         """Compute a result in this process, unless it is stored or another process computes it."""
 
+    def as_writer(self, compute: Callable[[], Any]) -> Any:
+        """Compute what only the process that writes the results needs; None in the others."""
+
 
 class Local:
     """Runs parts in this process, one after the other."""
@@ -56,6 +59,10 @@ class Local:
         return (stage(*values(arguments)) for arguments in calls)
 
     def once(self, compute: Callable[[], Any], like: Any) -> Any:
+        """Compute the result."""
+        return compute()
+
+    def as_writer(self, compute: Callable[[], Any]) -> Any:
         """Compute the result."""
         return compute()
 

@@ -18,9 +18,7 @@ from typing import Any, NamedTuple
 from l2rm_jax.errors import ConfigError, L2RMError
 from l2rm_jax.jobs.files import check_new, remove_unfinished, replace_file
 from l2rm_jax.jobs.locks import locked_directory, locked_file
-from l2rm_jax.jobs.shares import SINGLE, Part, Share, wait_for
-
-WRITER = 1  # number of the process that finishes work for whose parts all processes wait
+from l2rm_jax.jobs.shares import SINGLE, WRITER, Part, Share, wait_for
 
 
 class Job(NamedTuple):

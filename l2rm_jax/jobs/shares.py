@@ -11,6 +11,7 @@ from l2rm_jax.errors import ConfigError
 
 _log = logging.getLogger(__name__)
 
+WRITER = 1  # number of the process that writes the results
 _POLL_SECONDS = 1.0
 _QUIET_SECONDS = 10.0  # of waiting, before a line names the missing shares
 

@@ -15,7 +15,7 @@ import numpy as np
 from l2rm_jax.errors import DataError, first_line
 from l2rm_jax.jobs.executor import LOCAL, Executor
 from l2rm_jax.jobs.files import replace_file
-from l2rm_jax.jobs.shares import SINGLE, Part, Share, wait_for
+from l2rm_jax.jobs.shares import SINGLE, WRITER, Part, Share, wait_for
 
 
 class Stored:
@@ -52,6 +52,10 @@ class Stored:
         """Compute a result in this process, or read the result of the first share."""
         [result] = self._results(lambda calls: (compute() for _ in calls), [()], like)
         return result
+
+    def as_writer(self, compute: Callable[[], Any]) -> Any:
+        """Compute what only the process that writes the results needs; None in the others."""
+        return compute() if self._share.number == WRITER else None
 
     def _results(
         self, run: Callable[[Iterable[tuple]], Iterator[Any]], calls: Iterable[tuple], like: Any

@@ -42,6 +42,10 @@ class Ray:
         while waiting:
             yield self._result(waiting.popleft())
 
+    def as_writer(self, compute: Callable[[], Any]) -> Any:
+        """Compute the result in this process."""
+        return compute()
+
     def once(self, compute: Callable[[], Any], like: Any) -> Any:
         """Compute the result in this process."""
         return compute()

@@ -7,13 +7,13 @@ on the order of the pairs.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int, Shaped
+from jaxtyping import Float32, Int, Shaped
 from threadpoolctl import threadpool_limits
 
 from l2rm_jax.console import progress_bar, stage_lines
@@ -62,7 +62,7 @@ def judge_pairs(
     judge: KeptJudge | None = None,
     rows: PairRows | None = None,
     executor: Executor = LOCAL,
-) -> Judgement:
+) -> Judgement | None:
     """Estimate which pairs are mismatched, how many there are, and which captions would fit better.
 
     Args:
@@ -81,7 +81,8 @@ def judge_pairs(
         same arguments resumes after a stop (`l2rm_jax.jobs`).
 
     Returns:
-      The judgement, in the order of `pairs`; print it for a summary.
+      The judgement, in the order of `pairs`; print it for a summary. None if this process computes
+      a share (`Stored`) and another process writes the results.
 
     Raises:
       DataError: a fold has images of fewer than two groups, a score is not finite, a
@@ -109,7 +110,7 @@ def _judge(
     seed: int,
     judge: KeptJudge | None,
     executor: Executor,
-) -> Judgement:
+) -> Judgement | None:
     """Judge the pairs as `judge_pairs` does, and call `say` at the start of each stage."""
     say(0)
     fingerprint, fits = pairs.fingerprint, None
@@ -140,15 +141,18 @@ def _judge(
     else:
         say(2)
         of = Folds(pairs.image_of, judge.fold_of(keys.image), groups.of_image)
-        found = finish(judge, [score_pairs(judge, pairs, keys)])
+        found = executor.as_writer(lambda: finish(judge, [score_pairs(judge, pairs, keys)]))
         top *= has_groups(of)
-    kind = with_groups(found.kind, found.information, groups, of.image_of, pairs.texts)
+    posterior, of_set = executor.once(lambda: (found.posterior, found.posterior_set), like=(0, 0))
     if top:
         say(4)
     proposals = propose(
-        *(pairs.images, pairs.captions, of, keys, found.posterior > SUSPICIOUS),
-        *(found.posterior_set, top, seed, executor),
+        *(pairs.images, pairs.captions, of, keys, posterior > SUSPICIOUS),
+        *(of_set, top, seed, executor),
     )
+    if found is None:
+        return None
+    kind = with_groups(found.kind, found.information, groups, of.image_of, pairs.texts)
     back = _Back(rows, count)
     made = found.made._replace(detector=name, data=of_all, fingerprint=fingerprint)
     found = replace(found, kind=kind, group=of.group_of_pair, made=made)
@@ -180,9 +184,9 @@ class _Task(NamedTuple):
 
 def _by_models(
     say: Callable[[int], None], task: _Task, detector: Detector, executor: Executor
-) -> Judgement:
-    """Fit models to pairs and judge them."""
-    pairs, of, keys, groups, seed, fits, *own_rows = task
+) -> Judgement | None:
+    """Fit models to pairs and judge them; None if this process writes no results."""
+    pairs, of, keys, groups, seed, _, *own_rows = task
     check_folds(of)
     drawn = fold_pairs(of, keys, seed)
     say(1)
@@ -195,9 +199,23 @@ def _by_models(
     say(2)
     evidence = _evidence(scorer, pairs, of, drawn, seed, executor)
     say(3)
+    weights = np.asarray(fitted.weights)
+    return executor.as_writer(lambda: _judgement(task, drawn, models, scorer, weights, evidence))
+
+
+def _judgement(
+    task: _Task,
+    drawn: Mapping[int, FoldPairs],
+    models: list[Cca],
+    scorer: Scorer,
+    weights: Float32[np.ndarray, "folds pairs"],
+    evidence: Evidence,
+) -> Judgement:
+    """Judge pairs by their evidence, and keep the judge."""
+    pairs, of, keys, _, seed, fits, *_ = task
     pair_key = keys.of_pairs(pairs.image_of)
     with threadpool_limits(1, "blas"):  # more threads would only wait on these narrow matrices
-        found = find_posterior(evidence, of, pair_key, np.asarray(fitted.weights), seed)
+        found = find_posterior(evidence, of, pair_key, weights, seed)
     is_set = found.posterior_set > found.posterior_caption
     kind = kinds(found.posterior, is_set, evidence.contrast, of.image_of)
     made = Provenance("", scorer.name, of.count, seed, "", __version__)

@@ -45,19 +45,18 @@ class Pooling(NamedTuple):
 
 
 def set_rows(
-    read: ReadSets, count: int, pooling: Pooling | None = None
-) -> tuple[Pooling, Float32[np.ndarray, "count dimensions"]]:
+    read: ReadSets, count: int, pooling: Pooling
+) -> Float32[np.ndarray, "count dimensions"]:
     """Pool all sets.
 
     Args:
       read: reads sets.
       count: number of sets; rows 0 to count - 1.
-      pooling: fitted to other sets; None fits it to these.
+      pooling: fitted to these or to other sets.
 
     Returns:
-      The pooling, and the vectors of these sets, in a memory-mapped scratch file.
+      The vectors of the sets, in a memory-mapped scratch file.
     """
-    pooling = fit_pooling(read, count) if pooling is None else pooling
     shape = (count, pooling.rotation.shape[1])
     with TemporaryFile() as file:
         try:
@@ -67,7 +66,7 @@ def set_rows(
             file.flush()  # only then mapped: writing to a map of a full disk ends the process
         except OSError as error:
             raise OSError(error.errno, error.strerror, gettempdir()) from error
-        return pooling, np.memmap(file, np.float32, "r", shape=shape)
+        return np.memmap(file, np.float32, "r", shape=shape)
 
 
 @jax.jit

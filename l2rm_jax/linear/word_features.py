@@ -40,18 +40,28 @@ class WordRows:
         return self._weights[rows] @ self._directions
 
 
-def word_rows(
-    tokens: Sequence[Int[np.ndarray, " words"]],
-) -> tuple[WordWeights, WordRows]:
-    """Fit the vectors to all captions.
+def word_rows(tokens: Sequence[Int[np.ndarray, " words"]], fitted: WordWeights) -> WordRows:
+    """Return the vectors of captions by fitted weights.
+
+    Args:
+      tokens: the words of each caption as numbers, less than the number of fitted words.
+      fitted: the weights.
+    """
+    counts = word_counts(tokens)
+    counts.resize(len(tokens), len(fitted.rarity))
+    return WordRows(weighted_counts(counts, fitted.rarity), fitted.directions)
+
+
+def fit_words(tokens: Sequence[Int[np.ndarray, " words"]]) -> WordWeights:
+    """Fit the weights of words to all captions.
 
     Args:
       tokens: the words of each caption as numbers, 0 or more. Markers that occur in every caption
         have no weight, as their document frequency is 1.
 
     Returns:
-      The fitted weights, and the captions' vectors. If no word is in at least `MIN_CAPTIONS`
-      captions, the vectors are a single column of zeros.
+      The weights. If no word is in at least `MIN_CAPTIONS` captions, the vectors are a single
+      column of zeros.
     """
     counts = word_counts(tokens)
     captions_with = np.bincount(counts.indices, minlength=counts.shape[1])
@@ -67,7 +77,7 @@ def word_rows(
     found = principal_directions(sample, DIMENSIONS)
     directions = np.zeros((len(rarity), found.shape[1]), np.float32)
     directions[kept] = found
-    return WordWeights(rarity, directions), WordRows(weights, directions)
+    return WordWeights(rarity, directions)
 
 
 def word_counts(tokens: Sequence[Int[np.ndarray, " words"]]) -> scipy.sparse.csr_array:

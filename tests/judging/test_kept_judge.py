@@ -189,7 +189,7 @@ def test_regions_are_pooled_as_those_of_the_reference(judge, data, tmp_path):
     write_judge(tmp_path, judge._replace(fits=Fits(images=pooling)))
     of_regions = open_judge(tmp_path)
     found = of_regions.score(Pairs(regions, captions, image_of))
-    rows = set_rows(lambda k: (sets[k], np.full(len(k), 4)), IMAGES, pooling)[1]
+    rows = set_rows(lambda k: (sets[k], np.full(len(k), 4)), IMAGES, pooling)
     expected = judge.score(rows, captions, image_of)
     for name in ("image_key", "fold", "information"):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))

@@ -21,7 +21,7 @@ from l2rm_jax.linear.set_features import (
     pooled_vectors,
     set_rows,
 )
-from l2rm_jax.linear.word_features import weighted_counts, word_counts, word_rows
+from l2rm_jax.linear.word_features import fit_words, weighted_counts, word_counts, word_rows
 
 
 def smooth_grids(count, side, d, rng):
@@ -92,7 +92,8 @@ def test_rows_are_the_principal_components_of_the_pooled_numbers(few, monkeypatc
     monkeypatch.setattr(set_features, "VISUAL_WORDS", 4)
     rng = np.random.default_rng(2)
     sets, sizes = smooth_grids(100, 4, 3, rng), np.full(100, 16)
-    pooling, rows = set_rows(reader(sets, sizes), 100)
+    pooling = fit_pooling(reader(sets, sizes), 100)
+    rows = set_rows(reader(sets, sizes), 100, pooling)
     pooled = np.asarray(set_features.pooled_numbers(sets, sizes, *pooling[:2], True))
     assert len(pooling.mean) == pooled.shape[1]  # the quadrants are among the numbers
     np.testing.assert_allclose(pooled_vectors(sets[7:9], sizes[7:9], pooling), rows[7:9], atol=1e-4)
@@ -106,7 +107,8 @@ def test_numbers_that_never_change_say_nothing(monkeypatch):
     monkeypatch.setattr(set_features, "VISUAL_WORDS", 4)
     sets = np.random.default_rng(3).standard_normal((30, 4, 3)).astype(np.float32)
     sets[..., 2] = 7
-    _, rows = set_rows(reader(sets, np.full(30, 4)), 30)
+    read = reader(sets, np.full(30, 4))
+    rows = set_rows(read, 30, fit_pooling(read, 30))
     assert np.isfinite(rows).all() and abs(rows).max() < 30
 
 
@@ -150,7 +152,7 @@ TOKENS = [np.array(t) for t in ([1, 5, 5, 2], [1, 5, 7, 2], [1, 7, 9, 2], [1, 9,
 
 def test_weighted_counts_equal_a_loop(monkeypatch):
     monkeypatch.setattr(word_features, "MIN_CAPTIONS", 2)
-    rarity = word_rows(TOKENS)[0].rarity
+    rarity = fit_words(TOKENS).rarity
     found = weighted_counts(word_counts(TOKENS), rarity).toarray()
     captions_with = Counter(word for tokens in TOKENS for word in set(tokens.tolist()))
     words = sorted(word for word, count in captions_with.items() if count >= 2)
@@ -168,7 +170,8 @@ def test_weighted_counts_equal_a_loop(monkeypatch):
 
 def test_word_rows_keep_inner_products(monkeypatch):
     monkeypatch.setattr(word_features, "MIN_CAPTIONS", 1)
-    fitted, rows = word_rows(TOKENS)
+    fitted = fit_words(TOKENS)
+    rows = word_rows(TOKENS, fitted)
     weights = weighted_counts(word_counts(TOKENS), fitted.rarity).toarray()
     assert rows.shape == (5, 6)
     found = rows[np.array([4, 0, 2])]
@@ -177,13 +180,14 @@ def test_word_rows_keep_inner_products(monkeypatch):
     )
     monkeypatch.setattr(word_features, "DIMENSIONS", 2)
     values = np.linalg.svd(weights)[1]
-    assert np.linalg.norm(word_rows(TOKENS)[1][np.arange(5)]) == pytest.approx(
+    assert np.linalg.norm(word_rows(TOKENS, fit_words(TOKENS))[np.arange(5)]) == pytest.approx(
         np.linalg.norm(values[:2]), rel=1e-5
     )
 
 
 def test_captions_without_a_common_word_are_zeros():
-    assert not word_rows([np.array([4]), np.array([], int)])[1][np.arange(2)].any()
+    rare = [np.array([4]), np.array([], int)]
+    assert not word_rows(rare, fit_words(rare))[np.arange(2)].any()
 
 
 def data_set(images, tokens):
