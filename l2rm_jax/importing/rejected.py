@@ -91,7 +91,8 @@ class Rejected:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(Rejection._fields)
         writer.writerows((each.row, *map(plain_cell, each[1:])) for each in self._rejections)
-        replace_file(self._file, text.getvalue().encode("utf-8", "replace"))
+        content = text.getvalue().replace("\0", "\ufffd")  # a NUL ends the text for some readers
+        replace_file(self._file, content.encode("utf-8", "replace"))
 
     def reasons(self) -> dict[str, int]:
         """Count the rejected rows by kind of reason, in alphabetical order."""

@@ -14,6 +14,7 @@ from l2rm_jax.data.pictures import LARGEST_SIDE, UnreadableError, open_picture
 from l2rm_jax.errors import DataError
 from l2rm_jax.importing import chunks, importer
 from l2rm_jax.importing.importer import describe_import, import_data
+from l2rm_jax.importing.rejected import Rejected
 from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.sources import open_source
 from tests.importing.made import (
@@ -316,3 +317,11 @@ def test_an_image_without_a_name_for_lines(root):
     )
     assert [line for line in rejected if "line break" in line]
     assert len(pairs_by_image(root / "out")) == 2
+
+
+def test_the_list_of_rejected_rows_has_no_nul(tmp_path):
+    rejected = Rejected(tmp_path, most=1)
+    rejected.add(3, "a\0b.jpg", "no picture: a\0b.jpg")
+    rejected.write()
+    listed = (tmp_path / "rejected.csv").read_text().splitlines()
+    assert listed[1:] == ["3,a\ufffdb.jpg,no picture: a\ufffdb.jpg"]

@@ -114,6 +114,7 @@ def test_fits_and_references_are_computed_once(tmp_path):
     def results(number):
         executor = Stored(tmp_path, LOCAL, Share(number, COUNT))
         model = executor.once(fit, like=0)
+        assert executor.as_writer(lambda: number) == (1 if number == 1 else None)
         known = Later(lambda: prepared.append(number) or model)
         return [*executor.map(np.add, ((row, known) for row in range(2)))]
 
