@@ -53,7 +53,8 @@ def confined() -> Iterator[None]:
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     memory = resource.getrlimit(resource.RLIMIT_AS)
     alarm = signal.signal(signal.SIGALRM, _too_long)
-    began = time.process_time()
+    began, kept = time.process_time(), sys.dont_write_bytecode
+    sys.dont_write_bytecode = True  # of modules that a reader imports
     resource.setrlimit(
         resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY_BYTES, memory[1])
     )
@@ -63,7 +64,7 @@ def confined() -> Iterator[None]:
     try:
         yield
     finally:
-        WATCH.armed = 0
+        WATCH.armed, sys.dont_write_bytecode = 0, kept
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, alarm)
         resource.setrlimit(resource.RLIMIT_AS, memory)

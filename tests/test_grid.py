@@ -36,7 +36,7 @@ METHODS_LEFT.sort(key=("crcl", "bicro", "sps", "cream", "in2r").__contains__)
 HEADS_LEFT.sort(key=("linear", "vse").__contains__)
 SOME = [
     pytest.param(*cell, marks=pytest.mark.slow)
-    for cell in itertools.zip_longest(METHODS_LEFT, HEADS_LEFT, fillvalue="vse")
+    for cell in itertools.zip_longest(METHODS_LEFT, HEADS_LEFT, fillvalue="linear")
 ]
 # L2RM, whose step uses the most of a head, with every head; every method with one that is cheap.
 TRACED = [cell for cell in CELLS if cell[0] == "l2rm" or cell[1] == "vse"]

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int, Int64
-from threadpoolctl import threadpool_limits
 
 from l2rm_jax.errors import DataError
 from l2rm_jax.joins.blind import find_start
@@ -25,6 +24,7 @@ from l2rm_jax.joins.table import (
 )
 from l2rm_jax.joins.unexplained import name_all_wrong, name_unexplained
 from l2rm_jax.linear.rows import Rows, TakenRows
+from l2rm_jax.linear.threads import limit_threads
 
 LEAST_ROWS = 100
 TOO_FEW = "too few rows to look for misaligned rows"
@@ -137,7 +137,7 @@ def find_misaligned(
     keys = None if caption_ids is None else [*map(str, caption_ids)]
     numbers = None if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
     texts = None if texts is None else list(texts)
-    with threadpool_limits(1, "blas"):  # around small matrices, threads wait for each other
+    with limit_threads():  # around small matrices, threads wait for each other
         v = principal(TakenRows(images, listed), IMAGE_COMPONENTS)
         t = principal(captions, CAPTION_COMPONENTS)
         if min(v.shape[1], t.shape[1]) < 2:

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float32, Int, Shaped
-from threadpoolctl import threadpool_limits
 
 from l2rm_jax.console import progress_bar, stage_lines
 from l2rm_jax.data.pairs import SUSPICIOUS, Pairs
@@ -44,6 +43,7 @@ from l2rm_jax.judging.scores import (
     score_part,
 )
 from l2rm_jax.linear.cca import Cca
+from l2rm_jax.linear.threads import limit_threads
 from l2rm_jax.version import __version__
 
 _STAGES = "similar images", "models, each without one fold", "scores", "rate", "proposals"
@@ -214,7 +214,7 @@ def _judgement(
     """Judge pairs by their evidence, and keep the judge."""
     pairs, of, keys, _, seed, fits, *_ = task
     pair_key = keys.of_pairs(pairs.image_of)
-    with threadpool_limits(1, "blas"):  # more threads would only wait on these narrow matrices
+    with limit_threads():  # more threads would only wait on these narrow matrices
         found = find_posterior(evidence, of, pair_key, weights, seed)
     is_set = found.posterior_set > found.posterior_caption
     kind = kinds(found.posterior, is_set, evidence.contrast, of.image_of)

@@ -19,7 +19,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Float32, Int, UInt64
-from threadpoolctl import threadpool_limits
 
 from l2rm_jax.auroc import binned_auroc
 from l2rm_jax.console import progress_bar
@@ -38,6 +37,7 @@ from l2rm_jax.linear import cca
 from l2rm_jax.linear.cca import Cca, Ridge
 from l2rm_jax.linear.rows import BLOCK, Rows, padded_blocks
 from l2rm_jax.linear.span import ridge_in, span, whole
+from l2rm_jax.linear.threads import limit_threads
 
 RIDGES = (Ridge(1, 1), Ridge(3, 1), Ridge(10, 3))  # for the models fitted without two folds
 _WEIGHTED_RIDGE = Ridge(1, 1)
@@ -118,7 +118,7 @@ def fold_models(
     models = []
     with (
         progress_bar(len(numbers), "judging: models of the folds") as bar,
-        threadpool_limits(1, "blas"),  # more threads would mostly wait
+        limit_threads(),  # more threads would mostly wait
     ):
         for outer in numbers:
             if outer in plain:

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from threadpoolctl import threadpool_limits
 
 from l2rm_jax.console import progress_bar
 from l2rm_jax.jobs import LOCAL, Executor
@@ -36,6 +35,7 @@ from l2rm_jax.linear import cca
 from l2rm_jax.linear.cca import Cca, Ridge
 from l2rm_jax.linear.rows import Rows, unit_rows
 from l2rm_jax.linear.span import ridge_in, span, whole
+from l2rm_jax.linear.threads import limit_threads
 
 # Size of a problem: geometric mean of its numbers of images and captions. Up to `MOST_UNITS`, costs
 # are computed block by block; the program of a matrix of costs takes 5 s more to compile, so only
@@ -203,7 +203,7 @@ def _best_within(
       shape: rows and columns of the cost matrix; None to compute costs block by block.
       top: captions per image.
     """
-    with threadpool_limits(1, "blas"):  # the same bytes for any number of threads
+    with limit_threads():  # the same bytes for any number of threads
         is_there = _share_there(_mean_ratio(image_codes, caption_codes, own, curve))
         if shape is None:
             plan = transport_of(image_codes, caption_codes, mass, own, _MOVED, _TEMPERATURE)

@@ -9,13 +9,13 @@ References:
 
 import numpy as np
 from jaxtyping import Float
-from threadpoolctl import threadpool_limits
 
 from l2rm_jax.data.pairs import SUSPICIOUS, Pairs
 from l2rm_jax.data.train_pairs import Rematched
 from l2rm_jax.data.vectors import as_rows
 from l2rm_jax.judging.content_keys import vector_keys
 from l2rm_jax.judging.transport_em import fit_by_transport, plan_ridge, stored_pairs
+from l2rm_jax.linear.threads import limit_threads
 
 _FEWEST = 2  # suspicious pairs to rematch
 _SMALLEST_SHARE = 0.02  # of a caption: smaller shares are dropped
@@ -42,7 +42,7 @@ def rematch(pairs: Pairs, posterior: Float[np.ndarray, " pairs"]) -> Rematched:
     order = np.argsort(keys[images], kind="stable")
     place = np.argsort(order)
     by_key = np.lexsort((vector_keys(pairs.captions), place[position]))
-    with threadpool_limits(1, "blas"):
+    with limit_threads():
         stored = stored_pairs(images[order], by_key, place[position][by_key], keys)
         weights = np.maximum(1 - posterior[stored.captions], 1e-6)
         # Weak features as well are rematched better with the ridge of all others (`scenes`, 40% of

@@ -18,9 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Float32, Float64, Int
-from threadpoolctl import threadpool_limits
 
 from l2rm_jax.linear.rows import BLOCK, Rows
+from l2rm_jax.linear.threads import limit_threads
 
 COMPONENTS = 128
 POWER = 1.5  # of the correlation that weights a coordinate
@@ -105,7 +105,7 @@ def fit(
       power: exponent of the correlation that each coordinate is multiplied by.
     """
     threads = 1 if len(moments) <= _ONE_THREAD else None
-    with threadpool_limits(threads, "blas"):
+    with limit_threads(threads):
         return _fit(moments, image_dimensions, ridge, components, power)
 
 

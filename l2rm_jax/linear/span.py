@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float32
-from threadpoolctl import threadpool_limits
 
 from l2rm_jax.linear.cca import Cca, Ridge
 from l2rm_jax.linear.rows import Rows
+from l2rm_jax.linear.threads import limit_threads
 
 
 class Span(NamedTuple):
@@ -40,7 +40,7 @@ def span(vectors: Rows) -> Span:
     count, dimensions = vectors.shape
     if count >= dimensions:
         return Span(vectors, None)
-    with threadpool_limits(1, "blas"):  # more threads would mostly wait for each other
+    with limit_threads():  # more threads would mostly wait for each other
         basis, coordinates = np.linalg.qr(np.asarray(vectors[np.arange(count)], np.float64).T)
     return Span(coordinates.T.astype(np.float32), basis.astype(np.float32))
 

@@ -40,12 +40,12 @@ def dies(module, name, calls):
     setattr(module, name, compute_some)
 
 scores._PAIRS, groups._EXACT, shares._POLL_SECONDS = 20, 100, 0.1
-out, share, place = sys.argv[1:]
+share, place = sys.argv[1:]
 if place == "in a part":
     dies(judge, "score_part", [1])
 if place == "before the results":
     dies(command, "write_files", [])
-main.main(["audit", "--data=data", f"--out={out}", f"--share={share}"])
+main.main(["audit", "--data=data", "--out=audit", f"--share={share}"])
 """
 
 
@@ -182,33 +182,31 @@ def test_what_one_process_must_do_is_refused(vectors):
     assert [path.name for path in Path().iterdir()] == ["data"]
 
 
-def start(out, share, place=""):
-    """Start a process that prints to a file."""
-    root, printed = Path(__file__).parents[2], Path(f"printed-{out}-{share[0]}")
+def start(number, place=""):
+    """Start a process with a share of `audit` that prints to a file."""
+    root, printed = Path(__file__).parents[2], Path(f"printed-{number}")
     with printed.open("w") as file:
         return subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, out, share, place],
+            [sys.executable, "-c", PROGRAM, f"{number}/{COUNT}", place],
             env=os.environ | {"PYTHONPATH": str(root)},
             stdout=file,
         )
 
 
 @pytest.mark.slow
-def test_processes_that_are_killed_and_started_again_change_no_byte(vectors):
+def test_processes_that_are_killed_and_started_again_change_no_byte(vectors, capsys):
     write_data(Path("data"), vectors)
-    assert start("whole", "1/1").wait() == 0
+    main.main(["audit", "--data=data", "--out=whole"])
+    whole = capsys.readouterr().out
     places = {3: "", 1: "before the results", 2: "in a part"}
-    processes = {
-        number: start("audit", f"{number}/{COUNT}", place) for number, place in places.items()
-    }
+    processes = {number: start(number, place) for number, place in places.items()}
     for number in (2, 1):
         assert processes[number].wait() == -signal.SIGKILL
-        processes[number] = start("audit", f"{number}/{COUNT}")
+        processes[number] = start(number)
     assert [each.wait() for each in processes.values()] == [0, 0, 0]
     for number in (2, 3):
         line = f"share {number}/{COUNT} is done; share 1/{COUNT} writes audit\n"
-        assert Path(f"printed-audit-{number}").read_text() == line
-    expected = Path("printed-whole-1").read_text().replace("whole", "audit")
-    assert Path("printed-audit-1").read_text() == expected
+        assert Path(f"printed-{number}").read_text() == line
+    assert Path("printed-1").read_text() == whole.replace("whole", "audit")
     assert content("audit") == content("whole")
     assert not [*Path().glob("audit.*")]

@@ -42,22 +42,22 @@ def random_batch(rng: np.random.Generator, images: int = SIZE) -> Batch:
     )
 
 
-def report(config, devices: int, streams: list[dict]) -> dict[str, np.ndarray]:
-    """Values of each metric in the steps of these batches."""
-    replicas = Replicas(jax.devices()[:devices])
+def report(config, streams: list[dict]) -> list[dict[str, np.ndarray]]:
+    """Values of each metric in the steps of these batches, on one device and on four."""
     method = make_method(make_model(config, VOCABULARY, AXIS), config)
-    first = next(iter(streams[0].values()))
-    state = replicas.replicate(method.init(jax.random.key(3), first))
-    step = replicas.map(method.step, donate=True)
-    reports = []
-    for batch in streams:
-        shards = {name: replicas.shard(b) for name, b in batch.items()}
-        state, metrics = step(state, shards)
-        reports.append({name: float(x) for name, x in replicas.unreplicate(metrics).items()})
-        for value in metrics.values():  # equal on all devices
-            for shard in value.addressable_shards:
-                np.testing.assert_allclose(shard.data, value, rtol=1e-6)
-    return {name: np.array([values[name] for values in reports]) for name in reports[0]}
+    first, reports = method.init(jax.random.key(3), next(iter(streams[0].values()))), []
+    for devices in (1, 4):
+        replicas, steps = Replicas(jax.devices()[:devices]), []
+        state, step = replicas.replicate(first), replicas.map(method.step)
+        for batch in streams:
+            shards = {name: replicas.shard(b) for name, b in batch.items()}
+            state, metrics = step(state, shards)
+            steps.append({name: float(x) for name, x in replicas.unreplicate(metrics).items()})
+            for value in metrics.values():  # equal on all devices
+                for shard in value.addressable_shards:
+                    np.testing.assert_allclose(shard.data, value, rtol=1e-6)
+        reports.append({name: np.array([values[name] for values in steps]) for name in steps[0]})
+    return reports
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_steps_do_not_depend_on_the_device_count(head, settings):
             {"matched": random_batch(rng), "mismatched": random_batch(rng, queue)}
             for _ in range(20)
         ]
-    one, four = report(config, 1, streams), report(config, 4, streams)
+    one, four = report(config, streams)
     # Rounding in Adam's first steps changes gradient norms and iteration counts more than losses.
     for name in one.keys() - {"transport_iterations", "grad_norm"}:
         # In eval mode, biases that train mode cancels have an effect; their values are noise.
@@ -104,7 +104,7 @@ def test_augmented_steps_do_not_depend_on_the_device_count():
     rng = np.random.default_rng(2)
     streams = [{"pairs": random_batch(rng)} for _ in range(4)]
     config = augmented_config("omit", "triplet")
-    one, four = report(config, 1, streams), report(config, 4, streams)
+    one, four = report(config, streams)
     for name in ("loss", "grad_norm"):
         np.testing.assert_allclose(four[name], one[name], rtol=1e-4, err_msg=name)
     assert len(np.unique(one["loss"])) == 4 and (one["grad_norm"] > 0).all()

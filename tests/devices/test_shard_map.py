@@ -21,27 +21,27 @@ STEPS = 4
 MAIN, WARMUP = ("matched", "mismatched"), ("warmup",)  # streams of a step
 
 
-def trainer(monkeypatch, replicas: Replicas, streams: tuple[str, ...]):
+def trainer(monkeypatch, replicas: Replicas, streams: tuple[str, ...], head: str):
     """Return a function that takes a step with each of these maps, on the state of the step before.
 
     Steps are those of `l2rm`, whose transport has a `while_loop` after the warm-up. Each map is
     compiled once.
     """
-    config = small_config("vse", mask="same_image", rho=0.5)
+    config = small_config(head, mask="same_image", rho=0.5)
     method = make_method(make_model(config, VOCABULARY, AXIS), config)
+    sample = random_batch(np.random.default_rng(0), test_devices.SIZE)
+    first = method.init(jax.random.key(3), sample)
     steps = {}
     for name in ("pmap", "shard_map"):
         monkeypatch.setattr(parallel, "MAPPED_BY", name)
-        steps[name] = replicas.map(method.step, donate=True)
+        steps[name] = replicas.map(method.step)
     if replicas.share.hosts > 1:
         steps["pmap"] = pmap_of_hosts(method.step, replicas)
 
     def train(mapped_by: list[str]):
-        rng, state, metrics = np.random.default_rng(1), None, None
+        rng, state, metrics = np.random.default_rng(1), replicas.replicate(first), None
         for name in mapped_by:
             batch = {stream: random_batch(rng, test_devices.SIZE) for stream in streams}
-            if state is None:
-                state = replicas.replicate(method.init(jax.random.key(3), batch[streams[0]]))
             own = jax.tree.map(replicas.share.take, batch)
             shards = {stream: replicas.shard(rows) for stream, rows in own.items()}
             state, metrics = steps[name](state, shards)
@@ -75,7 +75,7 @@ def assert_same_bits(found, expected):
 @pytest.mark.parametrize("devices", [1, 2])
 def test_steps_are_bit_equal_and_either_continues_the_other(monkeypatch, devices):
     """Also half of the steps with one map and half with the other, which is a resumed run."""
-    train = trainer(monkeypatch, Replicas(jax.devices()[:devices]), MAIN)
+    train = trainer(monkeypatch, Replicas(jax.devices()[:devices]), MAIN, "linear")
     expected = train(["pmap"] * STEPS)
     assert expected[1]["transport_iterations"] > 1
     assert_same_bits(train(["shard_map"] * STEPS), expected)
@@ -115,7 +115,7 @@ def check(devices: int, hosts: int, size: int) -> None:
     assert (len(replicas), replicas.share.hosts) == (devices, hosts)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(test_devices, "SIZE", size)
-        train = trainer(patch, replicas, WARMUP)  # its step compiles fast
+        train = trainer(patch, replicas, WARMUP, "vse")  # recurrent layers; its step compiles fast
         assert_same_bits(train(["shard_map"] * STEPS), train(["pmap"] * STEPS))
 
 

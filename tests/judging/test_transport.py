@@ -49,7 +49,8 @@ def test_blocks_are_rows_of_the_plan_of_a_matrix(monkeypatch):
     blocks = {rows.start: block for rows, block in plan_blocks(plan)}
     assert [len(block) for block in blocks.values()] == [4, 2]
     allowed = own != np.arange(6)[:, None]
-    expected = transport(1 - images @ captions.T, mass, allowed, 0.7, 0.1, (6, 13))
+    moved = 0.7 * movable(mass, (~allowed).sum(axis=1), 13)
+    expected = naive_shares(1 - images @ captions.T, mass, allowed, moved, 0.1)
     np.testing.assert_allclose(np.concatenate([*blocks.values()]), expected, atol=2e-3)
 
 

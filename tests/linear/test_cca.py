@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 import scipy.linalg
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from l2rm_jax.linear import cca
 from l2rm_jax.linear.cca import Ridge, fit, moments
 from l2rm_jax.linear.span import ridge_in, span, whole
+from l2rm_jax.linear.threads import limit_threads
 
 
 @pytest.fixture
@@ -106,3 +108,15 @@ def test_model_of_coordinates_is_that_of_the_vectors(dimensions):
         expected.encode_images(images) @ expected.encode_captions(captions).T,
         atol=1e-4,
     )
+
+
+def test_threads_are_limited_within_a_block_alone():
+    def threads() -> set[int]:
+        return {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
+
+    with threadpool_limits(2, "blas"):
+        with limit_threads():
+            assert threads() == {1}
+        with limit_threads(None):
+            assert threads() == {2}
+        assert threads() == {2}

@@ -10,7 +10,7 @@ import pytest
 
 from l2rm_jax.cli.parse import parse
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.main import MODES
+from l2rm_jax.main import MODES, main
 from l2rm_jax.methods.new import write_method
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,7 +20,7 @@ STEPS = "--config.train.batch_size=10 --config.train.warmup_epochs=0 --config.tr
 
 
 @pytest.mark.slow
-def test_a_new_method_passes_its_test_and_trains(tmp_path):
+def test_a_new_method_passes_its_test_and_trains(tmp_path, monkeypatch):
     def run(*words: str) -> subprocess.CompletedProcess:
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-m", *words]
@@ -28,7 +28,8 @@ def test_a_new_method_passes_its_test_and_trains(tmp_path):
             command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
         )
 
-    run("l2rm_jax.main", *["new", "method", "my_focal"])
+    monkeypatch.chdir(tmp_path)
+    main(["new", "method", "my_focal"])
     assert {file.name for file in tmp_path.iterdir()} == {"my_focal.py", "test_my_focal.py"}
     assert "3 passed" in run("pytest", "-q", "test_my_focal.py").stdout
     words = f"{TRAIN} {SMALL} {STEPS} --config.own.gamma=1.5 --workdir=run"
