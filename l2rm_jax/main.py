@@ -33,6 +33,7 @@ from l2rm_jax.devices.hosts import (
     is_primary,
     is_single_host,
     join_hosts,
+    leave_hosts,
     out_of_memory_error,
 )
 from l2rm_jax.devices.programs import prepare_process
@@ -288,7 +289,7 @@ def main(words: Sequence[str]) -> None:
         sys.stdout.flush()  # an error of the output is still reported below
     except StoppedError as error:
         if not is_single_host():
-            jax.distributed.shutdown()  # waits for all hosts
+            leave_hosts()
         exit_now(str(error), 128 + error.signal)  # as a shell says that the signal ended it
     except (L2RMError, OSError) as error:  # OSError: disk full, no permission, ...
         if isinstance(error, OSError):

@@ -287,7 +287,7 @@ def _train_epoch(
 
     began, timed_from = time.monotonic(), done
     with progress_bar(len(stream) * size, title, initial=done * size) as bar:
-        for batch in stream.iterate(done):
+        for batch in map(run.shard, stream.iterate(done)):
             if not run.is_compiled(batch):
                 if done:  # a signal may end the wait: set the position that is saved then
                     fetch_metrics()

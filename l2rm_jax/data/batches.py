@@ -38,6 +38,7 @@ def scoring_batches(
     max_words: int = MAX_WORDS,
     share: Share = WHOLE_BATCH,
     vectors: LazyRows | None = None,
+    read_images: bool = True,
 ) -> Iterator[tuple[Batch, Int[np.ndarray, " valid"]]]:
     """Iterate over every pair exactly once, shuffled by (seed, epoch).
 
@@ -50,7 +51,7 @@ def scoring_batches(
       epoch: number of the epoch.
       max_words: as in `TrainStream`.
       share: the host's share of each global batch.
-      vectors: as in `BatchReader`.
+      vectors, read_images: as in `BatchReader`.
 
     Yields:
       The share of a global batch, and the rows of its valid pairs, which come first in the global
@@ -59,7 +60,7 @@ def scoring_batches(
     Raises:
       DataError: while iterating, if a feature is not finite.
     """
-    reader = BatchReader(dataset, BUCKETS, max_words, share, vectors)
+    reader = BatchReader(dataset, BUCKETS, max_words, share, vectors, read_images)
     steps = -(-len(dataset) // batch_size)
     order = np.random.default_rng(stream_seed(seed, epoch, "scoring")).permutation(len(dataset))
     order = np.resize(order, (steps, batch_size))  # repeats the first pairs at the end
@@ -190,6 +191,7 @@ class BatchReader(CaptionReader):
       share: the host's share of each global batch.
       vectors: [pairs, ...] the head's vectors of the image of each pair, which replace the image in
         a batch; None reads the images.
+      read_images: whether batches have their images, if they have no vectors.
 
     Raises:
       ConfigError: as `CaptionReader`.
@@ -202,9 +204,11 @@ class BatchReader(CaptionReader):
         max_words: int | None,
         share: Share = WHOLE_BATCH,
         vectors: LazyRows | None = None,
+        read_images: bool = True,
     ):
         super().__init__(dataset.tokens, buckets, max_words)
         self.dataset, self._share, self._vectors = dataset, share, vectors
+        self._read_images = read_images
 
     def batch(
         self,
@@ -231,7 +235,8 @@ class BatchReader(CaptionReader):
         if self._vectors is not None:
             return batch._replace(vectors=self._vectors[image_rows])
         images = self.dataset.images
-        return batch._replace(images=images.rows(stored), regions=images.region_counts(stored))
+        batch = batch._replace(regions=images.region_counts(stored))
+        return batch._replace(images=images.rows(stored)) if self._read_images else batch
 
 
 def read_ahead(build: Callable[[int], T], steps: range) -> Iterator[T]:

@@ -48,6 +48,7 @@ class TrainStream:
         smaller than a batch is filled up, and lasts for one step.
       length_groups: number of batches whose captions are sorted by length together, so that a batch
         holds captions of similar length; the order of the batches is shuffled. 1 disables sorting.
+      read_images: whether batches have their images.
 
     Raises:
       DataError: there are fewer pairs than a batch, a stream is empty, or a row is out of range.
@@ -69,10 +70,12 @@ class TrainStream:
         share: Share = WHOLE_BATCH,
         once: Collection[str] = (),
         length_groups: int = 1,
+        read_images: bool = True,
     ):
         _check_streams(dataset, streams, batch_size)
         check_queue_length(dataset, queue_length, batch_size)
-        self._reader = BatchReader(dataset, buckets, max_words, share)
+        images = {"read_images": read_images}
+        self._reader = BatchReader(dataset, buckets, max_words, share, **images)
         lengths = dataset.lengths if length_groups > 1 else None
         self._shuffled = {
             name: _ShuffledBatches(

@@ -4,11 +4,15 @@ Every process runs the same commands. Hosts communicate in the collectives of a 
 the functions below that every host must call; a host that skips such a call blocks the others.
 """
 
+import atexit
 import contextlib
 import logging
 import os
 import re
+import socket
+import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,14 +22,18 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from l2rm_jax.devices import relay
+from l2rm_jax.devices.relay import LOST, parse_address
 from l2rm_jax.errors import ConfigError, L2RMError
 
 _log = logging.getLogger(__name__)
 
 JOIN_SECONDS = 300  # wait for all hosts to start: by hand, or when a cluster has room for them
 HEARTBEAT_SECONDS = 30  # without a heartbeat for this time, a host counts as lost
+LOST_SECONDS = 5  # a host that sees another one leave has this time to report an error of its own
 SHUTDOWN_SECONDS = 60  # wait at the end for the other hosts to finish
 DIRECTORY_SECONDS = 60  # a shared file system may show a new directory this much later
+_at_leaving = contextlib.ExitStack()  # what `leave_hosts` calls
 OUT_OF_MEMORY = "RESOURCE_EXHAUSTED"  # in the message of a device that has no memory left
 
 
@@ -99,6 +107,9 @@ def join_hosts(coordinator: str, hosts: int | None, host: int | None) -> None:
             raise ConfigError(f"--host: found {host}, expected 0 to {hosts - 1}")
         address = coordinator
     _log.info("waiting for the other hosts, at most %d s", JOIN_SECONDS)
+    bind_address = None
+    if address is not None:
+        address, bind_address = _behind_relay(address, host)
     # This service would handle SIGTERM instead of `StopSignal`.
     jax.config.update("jax_enable_preemption_service", False)
     try:
@@ -107,6 +118,7 @@ def join_hosts(coordinator: str, hosts: int | None, host: int | None) -> None:
             hosts,
             host,
             initialization_timeout=JOIN_SECONDS,
+            coordinator_bind_address=bind_address,
             heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
             shutdown_timeout_seconds=SHUTDOWN_SECONDS,
         )
@@ -114,12 +126,67 @@ def join_hosts(coordinator: str, hosts: int | None, host: int | None) -> None:
         raise ConfigError(f"--coordinator={coordinator}: {error}") from error
 
 
+def _behind_relay(coordinator: str, host: int) -> tuple[str, str | None]:
+    """Start the relay of this host, and end this process when another host is lost.
+
+    Returns:
+      The address at which this host finds the coordinator; on host 0 also the address to which the
+      coordinator listens, as its relay listens to the public one.
+
+    Raises:
+      ConfigError: the port is not free.
+    """
+    if host == 0:
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            inner = f"127.0.0.1:{probe.getsockname()[1]}"
+        ends = (f":{parse_address(coordinator)[1]}", inner)
+    else:
+        ends = ("127.0.0.1:0", coordinator)
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", relay.__file__, *ends],
+        stdin=subprocess.PIPE,  # the relay ends when this process does
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # Ctrl-C is for this process only
+    )
+    port = process.stdout.readline().strip()
+    if not port:
+        raise ConfigError(f"--coordinator={coordinator}: {process.stderr.read().strip()}")
+    leaving = threading.Event()
+    _at_leaving.callback(print, "leaving", file=process.stdin, flush=True)
+    _at_leaving.callback(leaving.set)  # the last one is called first
+    atexit.register(_at_leaving.close)  # runs before JAX leaves at exit
+    watch = (process, leaving, host)
+    threading.Thread(target=_end_when_lost, args=watch, daemon=True).start()
+    return (inner, inner) if host == 0 else (f"127.0.0.1:{port}", None)
+
+
+def _end_when_lost(process: subprocess.Popen, leaving: threading.Event, host: int) -> None:
+    """Wait until the relay says that a host is lost, and end this process unless it is leaving."""
+    if process.stdout.readline().strip() == LOST and not leaving.wait(LOST_SECONDS):
+        exit_now(_lost_message(host, "another host is lost"), 1)
+
+
+def leave_hosts() -> None:
+    """Wait until all hosts leave, and disconnect; from this call on, none counts as lost."""
+    _at_leaving.close()
+    jax.distributed.shutdown()
+
+
+def _lost_message(host: int, what: str) -> str:
+    return (
+        f"error: host {host} stops ({what}). If another host stopped first, see its "
+        "output. Start all hosts again with the same commands to resume from the newest checkpoint"
+    )
+
+
 def exit_with_error(message: str) -> NoReturn:
     """End this process with an error message and status 1.
 
     One of several hosts exits at once: an orderly exit would wait for the other hosts, which may
-    be lost or may be waiting for this one. They notice its exit in `exit_on_host_failure`, or
-    after `HEARTBEAT_SECONDS`.
+    be lost or may be waiting for this one. They notice its exit in `exit_on_host_failure`, by
+    their relay, or after `HEARTBEAT_SECONDS`.
     """
     if not jax.distributed.is_initialized():
         sys.exit(message)
@@ -183,11 +250,7 @@ def exit_on_host_failure() -> Iterator[None]:
     except jax.errors.JaxRuntimeError as error:
         if not jax.distributed.is_initialized():
             raise
-        exit_with_error(
-            f"error: host {jax.process_index()} stops ({describe_error(error)}). If another "
-            "host stopped first, see its output. Start all hosts again with the same commands to "
-            "resume from the newest checkpoint"
-        )
+        exit_with_error(_lost_message(jax.process_index(), describe_error(error)))
 
 
 def is_single_host() -> bool:

@@ -59,7 +59,7 @@ def expected_epoch(run: Run, batch: dict[str, Batch], steps: int) -> str:
 
     Args:
       run: a run whose step need not be compiled.
-      batch: this host's share of a step's batches, by stream name.
+      batch: a step's batches by stream name, from `Run.shard`.
       steps: number of steps of the epoch.
 
     Returns:

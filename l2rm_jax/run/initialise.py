@@ -25,6 +25,7 @@ from l2rm_jax.run.config_file import (
     with_changes,
     write_config,
 )
+from l2rm_jax.run.resident import resident_images
 from l2rm_jax.run.run import Run
 
 
@@ -99,11 +100,14 @@ def begin_epoch(run: Run, epoch: int) -> None:
     """Start an epoch (counted from 0), or continue one that was stopped.
 
     Raises:
+      DataError: the images stay on the devices, and a feature is not finite.
       CheckpointError: it begins with the best model, which is not there or cannot be restored.
     """
     if run.plan is None:  # the epoch has not begun
         _take_networks(run, run.method.begin(epoch), epoch)
     run.start_epoch(epoch)
+    if run.resident is None and run.method.plan is not None:
+        run.resident = resident_images(run.data.train.images, run.replicas)
 
 
 def _take_networks(run: Run, start: str, epoch: int) -> None:

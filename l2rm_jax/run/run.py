@@ -15,7 +15,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Int
 from ml_collections import ConfigDict
 
 from l2rm_jax.data.batches import scoring_batches
@@ -39,6 +38,7 @@ from l2rm_jax.run.inputs import check_train_size
 from l2rm_jax.run.memory_hints import scoring_hints, training_hints
 from l2rm_jax.run.pair_scores import collect_rows, encode_images
 from l2rm_jax.run.pretrained import pretrained_arrays, with_pretrained, with_word_vectors
+from l2rm_jax.run.resident import ResidentImages
 from l2rm_jax.run.sampling import draw_pairs
 from l2rm_jax.run.start import with_start
 
@@ -58,18 +58,18 @@ class Run:
         validation rSum), `seconds` (training time at the last save), and within an epoch
         `epoch_start` (training time at its start), `step_in_epoch` and the keys of `Means.state`.
       health: the warnings so far.
-      workdir: its work directory; set by `open_run`, as are its checkpoints.
-      checkpoints: checkpoints of the work directory.
+      workdir, checkpoints: its work directory, and the checkpoints there; set by `open_run`.
+      resident: the training images on the devices; set by `begin_epoch`.
     """
 
     workdir: Path
     checkpoints: RunCheckpoints
+    resident: ResidentImages | None = None
 
     def __init__(self, config: ConfigDict, data: Data, replicas: Replicas):
         self.config, self.data, self.replicas = config, data, replicas
-        pairs = {"stored_image": data.train.stored_image, "lengths": data.train.lengths}
-        pairs |= {"posterior": data.train.posterior, "rematched": data.train.rematched}
-        pairs |= {"scores": data.train.scores}
+        fields = ("stored_image", "lengths", "posterior", "rematched", "scores")
+        pairs = {name: getattr(data.train, name) for name in fields}
         inputs = {"config": config.to_dict(), "words": len(data.vocabulary), **pairs}
         replicas.require_same_on_hosts(inputs, "config and training pairs")
         bases = data.pretrained.bases if data.pretrained else None
@@ -197,22 +197,22 @@ class Run:
 
     def is_compiled(self, batch: dict[str, Batch]) -> bool:
         """Whether `train_step` is compiled for the shapes of this batch."""
-        return self._train_step.is_compiled(self.state, self._shards(batch))
+        return self._train_step.is_compiled(self.state, batch)
 
     def step_operations(self, batch: dict[str, Batch]) -> float:
         """Count the operations of the matrix products of `train_step` on one device."""
         step = jax.make_jaxpr(self._train_step.function)
-        return operations_of(step(self.state, self._shards(batch)).jaxpr)
+        return operations_of(step(self.state, batch).jaxpr)
 
     def compile_step(self, batch: dict[str, Batch], wait: Callable[[Future], Any]) -> None:
         """Compile `train_step` for the shapes of this batch, without running it.
 
         Args:
-          batch: this host's share of a step's batches, by stream name.
+          batch: a step's batches by stream name, from `shard`.
           wait: waits for the future of the compilation and returns its result.
         """
         with self._training_memory():
-            self._train_step.compile(self.state, self._shards(batch), wait=wait)
+            self._train_step.compile(self.state, batch, wait=wait)
 
     def compile_main_step(self, epoch: int) -> None:
         """Start to compile the step that follows the warm-up, while the warm-up trains.
@@ -226,18 +226,19 @@ class Run:
         if streams.keys() == self.plan.streams.keys() or not self.replicas.compile_on_host:
             return
         pairs = np.arange(len(self.data.train))
-        plan = EpochPlan({name: _repeated(pairs, batches) for name, batches in streams.items()})
-        batch = next(self.stream(plan, epoch).iterate())
-        self._train_step.compile_ahead(self.state, self._shards(batch))
+        several = pairs[:, None, None]
+        rows = {s: pairs if n == 1 else np.tile(several, (1, n, 2)) for s, n in streams.items()}
+        batch = next(self.stream(EpochPlan(rows), epoch).iterate())
+        self._train_step.compile_ahead(self.state, self.shard(batch))
 
     def train_step(self, batch: dict[str, Batch]) -> dict[str, jax.Array]:
         """Do one update and return its metrics, which may still be on the device.
 
         Args:
-          batch: this host's share of the step's batches, by stream name.
+          batch: as in `compile_step`.
         """
         with self._training_memory():
-            self.state, metrics = self._train_step(self.state, self._shards(batch))
+            self.state, metrics = self._train_step(self.state, batch)
             self._run_ahead.limit(metrics)
         return self.replicas.unreplicate(metrics)
 
@@ -246,8 +247,10 @@ class Run:
         hints = training_hints(self.config, self.model.is_product)
         return advise_on_memory(f"training, {self.config.train.batch_size} pairs per batch", hints)
 
-    def _shards(self, batch: dict[str, Batch]) -> dict[str, Batch]:
-        return {name: self.replicas.shard(b) for name, b in batch.items()}
+    def shard(self, batch: Any) -> Any:
+        """Split this host's share of batches over its devices, and add images that stay there."""
+        shards = self.replicas.shard(batch)
+        return shards if self.resident is None else self.resident.add_to(shards)
 
     def validate(self) -> dict[str, float]:
         """Recalls of the current model on the validation split.
@@ -261,8 +264,7 @@ class Run:
             norm = math.sqrt(sum(float(np.vdot(x, x)) for x in map(np.asarray, params)))
         epoch = int(self.state.epoch) + 1
         require_finite({"norm of the parameters": norm}, self.step, epoch)
-        dev = self.data.dev
-        return recalls(self.score(dev), dev.captions_per_image)
+        return recalls(self.score(self.data.dev), self.data.dev.captions_per_image)
 
     def score_test(self, score: Callable = Scorer.similarities, *inputs: Any) -> Any:
         """Score the test split with the best model, which replaces the state.
@@ -310,6 +312,7 @@ class Run:
             share=self.replicas.share,
             once=plan.once,
             length_groups=self.config.train.length_groups,
+            read_images=self.resident is None,
         )
 
     def score_pairs(self, epoch: int) -> Callable:
@@ -322,7 +325,8 @@ class Run:
         """
         config, pairs = self.config, self.data.train
         shares = {"batch_size": config.train.batch_size, "share": self.replicas.share}
-        order = {"seed": config.seed, "epoch": epoch, "max_words": config.data.max_words}
+        order = {"seed": config.seed, "epoch": epoch, "read_images": self.resident is None}
+        order["max_words"] = config.data.max_words
 
         @functools.cache
         def vectors() -> LazyRows | None:
@@ -349,7 +353,7 @@ class Run:
           batch: this host's share of the batch.
         """
         with self._training_memory():
-            values = self._map(function)(self.state, self.replicas.shard(batch))
+            values = self._map(function)(self.state, self.shard(batch))
         return self.replicas.unreplicate(values)
 
     def save(self) -> None:
@@ -373,8 +377,3 @@ class Run:
         self.plan = None
         self.position = {"epoch": epochs, "best_rsum": max(rsum, best)}
         self.save()
-
-
-def _repeated(pairs: Int[np.ndarray, " n"], batches: int) -> Int[np.ndarray, "..."]:
-    """Rows of a stream of which a step takes one batch, `[n]`, or several, `[n, batches, 2]`."""
-    return pairs if batches == 1 else np.tile(pairs[:, None, None], (1, batches, 2))

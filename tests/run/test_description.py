@@ -28,7 +28,7 @@ def slow_machine(run, monkeypatch):
 
 
 def batches(run: Run) -> dict:
-    return {"pairs": run._sample}
+    return run.shard({"pairs": run._sample})
 
 
 def test_epochs_are_those_of_the_warm_up_and_after(run):

@@ -35,7 +35,7 @@ def spoilt(*steps: int) -> Iterator[list[dict]]:
 
     def train_step(self, batch):
         if self.step + 1 in steps:
-            seen.append({name: b.pair_index.tolist() for name, b in batch.items()})
+            seen.append({name: b.pair_index.ravel().tolist() for name, b in batch.items()})
             batch = {name: b._replace(images=b.images * np.inf) for name, b in batch.items()}
         return real(self, batch)
 

@@ -49,7 +49,7 @@ def run() -> SimpleNamespace:
     run = SimpleNamespace(config=config, model=SimpleNamespace(is_product=False), _scorer=None)
     run.state = SimpleNamespace(params={}, batch_stats={})
     run._variables, run.method = lambda n: {}, SimpleNamespace(networks=1)
-    run._train_step, run._shards = exhaust_memory, lambda batch: batch
+    run._train_step = exhaust_memory
     run._training_memory = partial(Run._training_memory, run)
     return run
 

@@ -1,0 +1,78 @@
+"""Training images that stay in the memory of accelerators, where each batch takes its own.
+
+An accelerator would otherwise wait until the images of a batch are read, checked and sent to it. On
+a CPU, the file stays memory-mapped.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.devices.batch import Batch
+from l2rm_jax.devices.parallel import Replicas
+
+
+class ResidentImages:
+    """All images of a data set, whole on each device of one host.
+
+    Args:
+      images: the images, which are read once.
+      replicas: the devices.
+
+    Raises:
+      DataError: a feature is not finite.
+    """
+
+    def __init__(self, images: RegionFeatures | Pixels, replicas: Replicas):
+        blocks = [replicas.replicate(images.rows(block)) for block in images.blocks()]
+        self._images = jax.jit(jnp.concatenate, out_shardings=blocks[0].sharding)(blocks)
+        self._take = replicas.map_local(lambda images, rows: images[rows], (None, 0))
+
+    def add_to(self, batches: Any) -> Any:
+        """Add the images of each sharded `Batch` in a tree that was read without them."""
+
+        def add(batch: Batch) -> Batch:
+            if batch.images is not None or batch.vectors is not None:
+                return batch
+            return batch._replace(images=self._take(self._images, batch.image_index))
+
+        return jax.tree.map(add, batches, is_leaf=lambda tree: isinstance(tree, Batch))
+
+
+def stay_on_device(platform: str, free: int, size: int, hosts: int) -> bool:
+    """Whether images stay on the devices.
+
+    Several hosts read their own part of each batch instead, as does a device without room for the
+    images twice: while they are copied, and then for the training.
+
+    Args:
+      platform: name of the devices' platform.
+      free: free bytes on each device.
+      size: bytes of the images.
+      hosts: number of hosts.
+    """
+    return platform != "cpu" and hosts == 1 and 2 * size <= free
+
+
+def resident_images(images: RegionFeatures | Pixels, replicas: Replicas) -> ResidentImages | None:
+    """Copy images to the devices, if these are accelerators with room for them; else return None.
+
+    Raises:
+      DataError: a feature is not finite.
+    """
+    size = math.prod(images.shape) * (1 if isinstance(images, Pixels) else 4)  # bytes of an entry
+    platform, hosts = replicas.devices[0].platform, replicas.share.hosts
+    stays = stay_on_device(platform, _free_memory(replicas.devices), size, hosts)
+    return ResidentImages(images, replicas) if stays else None
+
+
+def _free_memory(devices: Sequence[jax.Device]) -> int:
+    """Free bytes on each of this host's devices; 0 if one does not say."""
+    own = [device for device in devices if device.process_index == jax.process_index()]
+    stats = [device.memory_stats() or {} for device in own]
+    return min(each.get("bytes_limit", 0) - each.get("bytes_in_use", 0) for each in stats)

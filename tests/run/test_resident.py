@@ -1,0 +1,83 @@
+"""Images that stay on the devices give the bits of images that are read for each batch."""
+
+from collections import Counter
+
+import jax
+import numpy as np
+import pytest
+
+from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.devices.parallel import Replicas
+from l2rm_jax.methods import EpochPlan
+from l2rm_jax.models.retrieval import RetrievalModel
+from l2rm_jax.run import resident
+from l2rm_jax.run.initialise import begin_epoch, open_run
+from l2rm_jax.run.inputs import read_data
+from l2rm_jax.run.resident import stay_on_device
+from l2rm_jax.train import train
+from tests.run import tiny_runs
+from tests.tiny import tiny_config
+
+pytestmark = pytest.mark.usefixtures("shared_programs")
+
+
+@pytest.fixture
+def reads(monkeypatch) -> Counter:
+    """Number of reads of each training image."""
+    counter, read = Counter(), RegionFeatures.rows
+
+    def counted(self, indices):
+        if "train" in self.name:
+            counter.update(np.asarray(indices).tolist())
+        return read(self, indices)
+
+    monkeypatch.setattr(RegionFeatures, "rows", counted)
+    return counter
+
+
+@pytest.mark.parametrize(
+    ("platform", "free", "hosts", "stays"),
+    [
+        ("gpu", 200, 1, True),
+        ("tpu", 200, 1, True),
+        ("gpu", 199, 1, False),
+        ("gpu", 200, 2, False),
+        ("cpu", 10**12, 1, False),
+    ],
+)
+def test_images_stay_on_accelerators_with_room_for_them_twice(platform, free, hosts, stays):
+    assert stay_on_device(platform, free, 100, hosts) is stays
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_batches_are_equal(devices, tmp_path, monkeypatch, reads):
+    config = tiny_config(changes={"l2rm.queue_length": 40})
+    pairs = np.arange(100)
+    several = np.tile(pairs[:, None, None], (1, 3, 2))
+    plan = EpochPlan({"matched": pairs, "mismatched": pairs[::-1], "several": several})
+    replicas = Replicas(jax.devices()[:devices])
+    with open_run(config, read_data(config, tmp_path), tmp_path, replicas) as run:
+        begin_epoch(run, 0)
+        assert run.resident is None
+        expected = [run.shard(batch) for batch in run.stream(plan, 0).iterate()]
+        monkeypatch.setattr(resident, "stay_on_device", lambda *_: True)
+        begin_epoch(run, 0)
+        reads.clear()
+        found = [run.shard(batch) for batch in run.stream(plan, 0).iterate()]
+    assert not reads
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
+@pytest.mark.slow
+def test_runs_are_equal(tmp_path, monkeypatch, reads):
+    monkeypatch.setattr(RetrievalModel, "is_product", False)  # the split scores pairs of images
+    replicas, params, counts = Replicas(jax.devices()[:2]), {}, {}
+    for name in ("read", "stay"):
+        reads.clear()
+        keep = lambda run, *_, to=name: params.update({to: run.state.params})  # noqa: E731
+        train(tiny_config(), tmp_path / name, replicas, on_epoch=keep)
+        counts[name] = sum(reads.values())
+        monkeypatch.setattr(resident, "stay_on_device", lambda *_: True)
+    jax.tree.map(np.testing.assert_array_equal, params["stay"], params["read"])
+    assert tiny_runs.records(tmp_path / "stay") == tiny_runs.records(tmp_path / "read")
+    assert counts["stay"] < counts["read"] / 4
