@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Float32, Int
+from threadpoolctl import threadpool_limits
 
 from l2rm_jax.data.pairs import SUSPICIOUS, Pairs
 from l2rm_jax.judging.content_keys import Keys
@@ -36,6 +37,7 @@ def judge_facts(found: Judgement, data: str, encoder: str) -> About:
     )
 
 
+@threadpool_limits.wrap(limits=1, user_api="blas")  # more threads would mostly wait
 def keep_judge(
     scorer: Scorer,
     models: Sequence[Cca],

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Int
+from threadpoolctl import threadpool_limits
 
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pairs import SUSPICIOUS, Pairs
@@ -102,6 +103,7 @@ def score_pairs(judge: KeptJudge, pairs: Pairs, keys: Keys | None = None) -> Jud
     return Judged(p, *found, like, witness, fold, image_of, key, pair_key, sample)
 
 
+@threadpool_limits.wrap(limits=1, user_api="blas")  # more threads would mostly wait
 def finish(judge: KeptJudge, parts: Sequence[Judged]) -> Judgement:
     """Judge a set of scored pairs: rate, posterior, false discovery rates and drift.
 
