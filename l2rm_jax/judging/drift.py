@@ -6,7 +6,7 @@ best fits than the reference. The second test is a note: how well a linear class
 codes from codes of the reference.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,8 +20,8 @@ from l2rm_jax.linear.cca import Cca
 
 _SAMPLE = 1000  # most images
 FEWEST = 50  # images for the tests and for a rate
-LEAST = 0.47  # AUROC of the best fits
-UNLIKE_AUROC = 0.7  # AUROC of the classifier from which on it is reported
+_LEAST = 0.47  # AUROC of the best fits
+_UNLIKE = 0.7  # AUROC of the classifier from which on it is reported
 _ERRORS = 1.645
 _RIDGE = 0.1  # of the classifier, relative to the mean variance
 
@@ -65,10 +65,30 @@ class Drift(NamedTuple):
     images: float
     captions: float
 
+    @property
+    def reason(self) -> str:
+        """Why new pairs cannot be compared with the reference; "" if they can."""
+        if self.is_told:
+            return ""
+        return (
+            "these captions fit the best of their images worse than the reference's do "
+            f"(AUROC {self.fits:.2f}, expected {_LEAST})"
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Warnings of images or captions unlike the reference's."""
+        return tuple(
+            f"The {name} are unlike the reference's (told apart with {found:.2f}): p-values may be "
+            "too small. Decide 50 pairs by eye."
+            for name, found in (("images", self.images), ("captions", self.captions))
+            if found > _UNLIKE
+        )
+
 
 def find_drift(
     sample: Sample,
-    models: Sequence[Cca],
+    models: Iterable[Cca],
     reference: tuple[Float[np.ndarray, "folds R d"], Float[np.ndarray, "folds R d"]],
     temperature: float,
 ) -> Drift:
@@ -89,7 +109,7 @@ def find_drift(
         fits.append([_auroc(*kind) for kind in kinds])
         told.append([_told_apart(*side) for side in zip(*both, strict=True)])
     least = float(np.mean(fits, axis=0).min())
-    is_told = bool(least + _ERRORS / np.sqrt(6 * q) >= LEAST)
+    is_told = bool(least + _ERRORS / np.sqrt(6 * q) >= _LEAST)
     return Drift(least, is_told, *np.mean(told, axis=0).tolist())
 
 

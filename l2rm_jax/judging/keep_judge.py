@@ -76,12 +76,7 @@ def keep_judge(
     ]
     nothing = np.zeros(0, np.float32)
     judge = KeptJudge(
-        Cca(
-            *(
-                np.stack([np.asarray(x, np.float32) for x in part])
-                for part in zip(*models, strict=True)
-            )
-        ),
+        Cca(*(np.stack(part).astype(np.float32) for part in zip(*models, strict=True))),
         *(np.stack(side).astype(np.float16) for side in zip(*codes, strict=True)),
         np.stack([keys.image[images] for images, _ in samples]),
         keys.image[stored],
