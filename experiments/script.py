@@ -158,6 +158,25 @@ def add_rows(
     return rows
 
 
+def rows_by(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[str]
+) -> dict[tuple[str, ...], list[Mapping[str, Any]]]:
+    """Collect the rows with equal values in some columns, by these values as text."""
+    found: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(tuple(str(row[name]) for name in columns), []).append(row)
+    return found
+
+
+def means(
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[str], digits: int = 3
+) -> dict[str, str]:
+    """Return the mean of each column."""
+    return {
+        name: f"{sum(float(row[name]) for row in rows) / len(rows):.{digits}f}" for name in columns
+    }
+
+
 def processor() -> str:
     """Return the name of the processor, for which Python says just `x86_64` on Linux."""
     file = Path("/proc/cpuinfo")

@@ -7,9 +7,9 @@ Audits of 2000 images of Flickr8k with five captions each, whose DIR has train_m
 images for each seed, mismatched on purpose (`experiments.judging.mismatches`). Someone who knows
 the truth reviews each audit 400 times, for each size of the review and each share to certify. A
 certificate holds if no more than this share of its set is wrong; a review without one holds too.
---csv keeps the audits that it has, so the command continues where it stopped. --summary has a row
-per kind of data: the certified share of all pairs by share and size of the review, as means over
-the seeds, and the least coverage of all cells.
+--csv keeps the audits that it has, so the command continues where it stopped; it may also have rows
+of `experiments.judging.rated`. --summary has a row per kind of data: the certified share of all
+pairs by share and size of the review, as means over the seeds, and the least coverage of all cells.
 """
 
 from functools import partial
@@ -22,7 +22,7 @@ from jaxtyping import Bool, Int
 
 from experiments.judging.audit import Vectors, load_vectors
 from experiments.judging.mismatches import mismatched
-from experiments.script import add_rows, new_parser, start, write_rows
+from experiments.script import add_rows, means, new_parser, rows_by, start, write_rows
 from l2rm_jax.audit.certificate import certify, draw_sample, rank_kept
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.judging import judge_pairs
@@ -65,7 +65,13 @@ def measure(cell: Cell, vectors: Vectors) -> list[dict[str, object]]:
     stored = mismatched(cell.protocol, cell.rate, cell.seed, own, captions, texts)
     images, words = vectors.images[first : first + IMAGES], vectors.captions["tfidf"][rows]
     found = judge_pairs(Pairs(images, captions, stored, words=words), seed=cell.seed)
-    ranked, wrong = rank_kept(found.order, found.kind), stored != own
+    return rows_of(cell, rank_kept(found.order, found.kind), stored != own)
+
+
+def rows_of(
+    cell: Cell, ranked: Int[np.ndarray, " kept"], wrong: Bool[np.ndarray, " pairs"]
+) -> list[dict[str, object]]:
+    """Review an audit; return a row for each share and size of the review (see `reviews`)."""
     sizes = [(share, decide) for share, sizes in ASKED.items() for decide in sizes]
     return [
         cell._asdict() | {"share": share, "decide": decide} | reviews(ranked, wrong, share, decide)
@@ -103,13 +109,10 @@ def reviews(
 
 def summary(rows: list[dict[str, object]]) -> list[dict[str, object]]:
     """A row per kind of data: mean shares of all pairs by share and size; least coverage."""
-    kinds: dict[tuple[str, str], list[dict[str, object]]] = {}
-    for row in rows:
-        kinds.setdefault((str(row["protocol"]), str(row["rate"])), []).append(row)
 
     def mean(same: list[dict[str, object]], name: str, **cell: object) -> str:
-        own = [row for row in same if all(str(row[key]) == str(x) for key, x in cell.items())]
-        return f"{np.mean([float(row[name]) for row in own]):.2f}"
+        own = rows_by(same, list(cell))[tuple(map(str, cell.values()))]
+        return means(own, [name], digits=2)[name]
 
     return [
         {"protocol": protocol, "rate": rate, "audits": len({str(row["seed"]) for row in same})}
@@ -120,7 +123,7 @@ def summary(rows: list[dict[str, object]]) -> list[dict[str, object]]:
             for decide in sizes
         }
         | {"holds": f"{min(float(row['holds']) for row in same):.2f}"}
-        for (protocol, rate), same in kinds.items()
+        for (protocol, rate), same in rows_by(rows, ("protocol", "rate")).items()
     ]
 
 

@@ -18,7 +18,15 @@ import numpy as np
 from experiments.judging.crossfit import calibration_error
 from experiments.judging.mismatches import mismatched
 from experiments.judging.rated import EACH, reference
-from experiments.script import add_rows, new_parser, start, values_of, write_rows
+from experiments.script import (
+    add_rows,
+    means,
+    new_parser,
+    rows_by,
+    start,
+    values_of,
+    write_rows,
+)
 from l2rm_jax.data.captions import read_captions
 from l2rm_jax.judging.kept_judge import KeptJudge
 
@@ -47,7 +55,7 @@ def main() -> None:
     parser.add_argument("--csv", required=True, type=Path, help="rows, kept and added to")
     parser.add_argument("--summary", type=Path, help="also means over the seeds")
     flags = parser.parse_args()
-    judge = cache(lambda images: reference(flags.path, np.arange(images)))
+    judge = cache(lambda images: reference(flags.path, np.arange(images))._replace(witnesses=None))
     kinds = [("clean", 0.0), *product(KINDS, RATES)]
     grid = product(flags.reference, flags.seed, SIZES, kinds)
     cells = [Cell(of, images, *kind, seed) for of, seed, images, kind in grid]
@@ -115,15 +123,12 @@ def new_vectors(path: Path) -> tuple[np.ndarray, np.ndarray, list[str]]:
 
 def summary(rows: list[dict[str, Any]]) -> list[dict[str, object]]:
     """Return means over the seeds of each cell."""
-    cells: dict[tuple, list[dict[str, Any]]] = {}
-    for row in rows:
-        cells.setdefault(tuple(row[name] for name in Cell._fields[:-1]), []).append(row)
     names = [name for name in rows[0] if name not in (*Cell._fields, "held", "told")]
     return [
         dict(zip(Cell._fields, cell, strict=False))
         | {"sets": len(same), "held": sum(str(row["held"]) == "True" for row in same)}
-        | {name: f"{np.mean([float(row[name]) for row in same]):.3f}" for name in names}
-        for cell, same in cells.items()
+        | means(same, names)
+        for cell, same in rows_by(rows, Cell._fields[:-1]).items()
     ]
 
 

@@ -1,7 +1,7 @@
 """Compare a kept judge with people who rated pairs of Flickr8k's images and captions.
 
 python -m experiments.judging.rated --path=FLICKR8K --rated=RATED --vectors=VECTORS \\
-    --encoder=BERT_DIR --csv=rated.csv
+    --encoder=BERT_DIR --csv=rated.csv --certificates=certificate.csv
 
 RATED has rated_ims.npy, rated_caps.txt, expert.csv and crowd.csv: ratings of three experts from 1
 (does not describe the image at all) to 4, and shares of a crowd who say yes. VECTORS is what
@@ -12,9 +12,11 @@ Scores: agreement with the experts (Kendall's tau_c, own pairs left out, the thr
 flattened) and with the crowd (tau_b, own pairs kept), times 100. P-values: false alarms on the
 images' own pairs, and flagged pairs by the mean of their ratings. Mixtures: own pairs, a share of
 which is replaced by rated pairs of the same image; wrong is a mean rating below 2.5.
+Certificates: rows of `experiments.judging.certificate`, for the mixtures.
 """
 
 import csv
+from argparse import ArgumentParser
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -23,9 +25,11 @@ import numpy as np
 from jaxtyping import Float, Float32, Int
 from scipy.stats import kendalltau
 
+from experiments.judging import certificate
 from experiments.judging.crossfit import calibration_error
 from experiments.papers.vectors import MOST_TOKENS, encoded, pooled
 from experiments.script import add_rows, new_parser, start
+from l2rm_jax.audit.certificate import rank_kept
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.pretrained import open_pretrained, read_kind
@@ -42,6 +46,7 @@ BINS = {"1": (1, 1.1), "1.3-1.7": (1.2, 1.8), "2": (1.9, 2.1), "2.3-2.7": (2.2, 
 SAME = 1e-3  # of a cosine: the caption itself
 LEVELS = 0.01, 0.05, 0.1, 0.2
 SHARES, DRAWS = (0.0, 0.1, 0.3, 0.5), 8
+CERTIFIED, SEEDS = (0.1, 0.3), 3  # shares of the mixtures that are certified, and draws of each
 
 
 class Ratings(NamedTuple):
@@ -63,15 +68,9 @@ class Rated(NamedTuple):
 
 
 def main() -> None:
-    parser = new_parser(__doc__)
-    parser.add_argument("--path", required=True, type=Path, help="directory of Flickr8k")
-    parser.add_argument("--rated", required=True, type=Path, help="directory of the ratings")
-    parser.add_argument("--vectors", required=True, type=Path, help="vectors of Flickr8k")
-    parser.add_argument("--encoder", required=True, help="directory of the captions' encoder")
-    parser.add_argument("--csv", required=True, type=Path, help="rows, kept and added to")
+    parser = rated_parser(__doc__)
+    parser.add_argument("--certificates", type=Path, help="also certificates, added to these rows")
     flags = parser.parse_args()
-    if not (flags.rated / "expert.csv").is_file():
-        raise DataError(f"{flags.rated}: found no expert.csv, expected ratings of Flickr8k's pairs")
     rated = load_rated(flags.path, flags.rated, flags.encoder)
     judge = reference(flags.vectors, np.arange(6000))
     todo = {
@@ -81,6 +80,22 @@ def main() -> None:
     }
     todo = {(*key, "")[:2]: call for key, call in todo.items()}
     add_rows(flags.csv, ("part", "kind"), todo)
+    if flags.certificates:
+        seeds = range(SEEDS)
+        cells = [certificate.Cell("rated", share, seed) for seed in seeds for share in CERTIFIED]
+        calls = {cell: partial(certified, judge, rated, cell) for cell in cells}
+        add_rows(flags.certificates, certificate.Cell._fields, calls)
+
+
+def rated_parser(description: str | None) -> ArgumentParser:
+    """Return a parser with the flags of Flickr8k, its vectors and the ratings."""
+    parser = new_parser(description)
+    parser.add_argument("--path", required=True, type=Path, help="directory of Flickr8k")
+    parser.add_argument("--rated", required=True, type=Path, help="directory of the ratings")
+    parser.add_argument("--vectors", required=True, type=Path, help="vectors of Flickr8k")
+    parser.add_argument("--encoder", required=True, help="directory of the captions' encoder")
+    parser.add_argument("--csv", required=True, type=Path, help="rows, kept and added to")
+    return parser
 
 
 def reference(vectors: Path, rows: Int[np.ndarray, " images"]) -> KeptJudge:
@@ -88,13 +103,24 @@ def reference(vectors: Path, rows: Int[np.ndarray, " images"]) -> KeptJudge:
     images = np.load(vectors / "train_ims.npy")[rows].astype(np.float32)
     captions = np.load(vectors / "train_caps.npy").reshape(-1, EACH, 384)[rows]
     captions = captions.reshape(-1, captions.shape[2]).astype(np.float32)
-    judge = judge_pairs(Pairs(images, captions, np.repeat(np.arange(len(rows)), EACH))).judge
+    return keep(Pairs(images, captions, np.repeat(np.arange(len(rows)), EACH)))
+
+
+def keep(pairs: Pairs) -> KeptJudge:
+    """Return the judge that an audit of pairs keeps."""
+    judge = judge_pairs(pairs).judge
     assert judge is not None
     return judge
 
 
 def load_rated(path: Path, directory: Path, encoder: str) -> Rated:
-    """Read the rated pairs, and pool and encode them like the vectors of Flickr8k."""
+    """Read the rated pairs, and pool and encode them like the vectors of Flickr8k.
+
+    Raises:
+      DataError: there are no ratings in the directory.
+    """
+    if not (directory / "expert.csv").is_file():
+        raise DataError(f"{directory}: found no expert.csv, expected ratings of Flickr8k's pairs")
     train = RegionFeatures.read(path / "train_ims.npy")
     numbers = np.load(directory / "rated_ims.npy") * np.load(path / "ims_scale.npy")
     images = RegionFeatures.from_array(numbers.astype(np.float32), "rated_ims.npy")
@@ -185,19 +211,38 @@ def flagged(judge: KeptJudge, rated: Rated) -> list[dict[str, object]]:
     ]
 
 
+def mixed(
+    rated: Rated, share: float, seed: int, most: float = np.inf
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Replace a share of the images' own pairs by rated pairs of the same image.
+
+    Args:
+      rated: the pairs.
+      share: share of the own pairs to replace; those of images without rated pairs stay.
+      seed: seed of the draws.
+      most: highest mean rating of a pair that replaces another.
+
+    Returns:
+      [pairs] rows of the images and of the captions, and mean ratings; 4 for own pairs.
+    """
+    expert, rng = rated.expert, np.random.default_rng(seed)
+    image, caption = own_pairs(rated)
+    mean, means = np.full(len(image), 4.0), expert.rating.mean(axis=1)
+    usable = ~expert.own & (means <= most)
+    by_image = {i: np.flatnonzero((expert.image == i) & usable) for i in set(expert.image)}
+    for at in rng.permutation(len(image))[: int(share * len(image))]:
+        rows = by_image.get(int(image[at]), np.zeros(0, int))
+        if len(rows):
+            chosen = rng.choice(rows)
+            caption[at], mean[at] = expert.caption[chosen], means[chosen]
+    return image, caption, mean
+
+
 def mixtures(judge: KeptJudge, rated: Rated, share: float) -> list[dict[str, object]]:
     """Return rates and posteriors where rated pairs replace a share of the images' own pairs."""
-    expert, found = rated.expert, []
+    found = []
     for seed in range(DRAWS):
-        rng = np.random.default_rng(seed)
-        image, caption = own_pairs(rated)
-        mean = np.full(len(image), 4.0)
-        by_image = {i: np.flatnonzero((expert.image == i) & ~expert.own) for i in set(expert.image)}
-        for at in rng.permutation(len(image))[: int(share * len(image))]:
-            rows = by_image.get(int(image[at]), np.zeros(0, int))
-            if len(rows):
-                chosen = rng.choice(rows)
-                caption[at], mean[at] = expert.caption[chosen], expert.rating[chosen].mean()
+        image, caption, mean = mixed(rated, share, seed)
         wrong = mean < WRONG
         judged = judge.finish([score(judge, rated, image, caption)])
         rate, posterior = judged.rate, judged.posterior
@@ -216,6 +261,13 @@ def mixtures(judge: KeptJudge, rated: Rated, share: float) -> list[dict[str, obj
             }
         )
     return [row("mixture", share, name, np.mean([x[name] for x in found])) for name in found[0]]
+
+
+def certified(judge: KeptJudge, rated: Rated, cell: certificate.Cell) -> list[dict[str, object]]:
+    """Return rows of certificates of a mixture."""
+    image, caption, mean = mixed(rated, cell.rate, cell.seed)
+    found = judge.finish([score(judge, rated, image, caption)])
+    return certificate.rows_of(cell, rank_kept(found.order, found.kind), mean < WRONG)
 
 
 if __name__ == "__main__":

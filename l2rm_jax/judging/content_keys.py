@@ -38,6 +38,22 @@ class Keys(NamedTuple):
         with np.errstate(over="ignore"):
             return f"{int(self.of_pairs(image_of).sum(dtype=np.uint64)):016x}"
 
+    def sort(
+        self, pairs: Int[np.ndarray, " n"], image_of: Int[np.ndarray, " pairs"]
+    ) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " m"], Int[np.ndarray, " n"]]:
+        """Sort some pairs by the hashes of image and caption, whatever their rows.
+
+        Returns:
+          Rows of the pairs, rows of their images by hash, and the place among these of each pair's
+          image.
+        """
+        images, position = np.unique(image_of[pairs], return_inverse=True)
+        order = np.argsort(self.image[images], kind="stable")
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        by_key = np.lexsort((self.caption[pairs], place[position]))
+        return pairs[by_key], images[order], place[position][by_key]
+
     def take(self, pairs: Int[np.ndarray, " n"]) -> "Keys":
         """Return the keys of some pairs and of all images."""
         return Keys(self.image, self.caption[pairs], self.said[pairs])
@@ -68,6 +84,13 @@ def text_keys(texts: Sequence[str]) -> UInt64[np.ndarray, " texts"]:
     """Return a hash of each text, whatever its case, spaces and Unicode form."""
     normal = (unicodedata.normalize("NFKC", text).casefold() for text in texts)
     return hash_keys([" ".join(text.split()) for text in normal], 0)
+
+
+def places(keys: np.ndarray, wanted: np.ndarray) -> Int[np.ndarray, " n"]:
+    """Return the place of each wanted key among different keys, or -1."""
+    order = np.argsort(keys)
+    at = order[np.searchsorted(keys, wanted, sorter=order).clip(max=len(keys) - 1)]
+    return np.where(keys[at] == wanted, at, -1)
 
 
 def first_of_equals(keys: np.ndarray) -> Int[np.ndarray, " n"]:

@@ -124,18 +124,15 @@ def linear(task: FoldTask) -> Scorer:
     def model_of(fold: int) -> Model:
         return Model(cca_similarity(task.models[fold], pairs.images, pairs.captions))
 
-    scorers = [Scorer(LINEAR, model_of)]
-    if pairs.images.shape[1] == pairs.captions.shape[1]:
-        scorers.append(cosine(task))
-    if len(scorers) == 1:
-        return scorers[0]
-    first = min(drawn)
+    own, first = Scorer(LINEAR, model_of), min(drawn)
+    if pairs.images.shape[1] != pairs.captions.shape[1]:
+        return own
 
     def quality(scorer: Scorer) -> float:
         found = compare_fold(drawn[first], scorer.model_of(first))
         return binned_auroc(found.stored.mean, found.wrong.mean.ravel())
 
-    return max(scorers, key=quality)
+    return max(own, cosine(task), key=quality)
 
 
 def cosine(task: FoldTask) -> Scorer:
@@ -206,17 +203,11 @@ def scores_of_file(config: Any) -> Detector:
 
 
 def _stored_cosines(pairs: Pairs) -> Float[np.ndarray, " pairs"]:
-    blocks = np.array_split(np.arange(len(pairs.image_of)), -(-len(pairs.image_of) // BLOCK))
-    return np.concatenate(
-        [
-            np.einsum(
-                "nd,nd->n",
-                unit_rows(pairs.images[pairs.image_of[rows]]),
-                unit_rows(pairs.captions[rows]),
-            )
-            for rows in blocks
-        ]
-    )
+    found = []
+    for rows in np.array_split(np.arange(len(pairs)), -(-len(pairs) // BLOCK)):
+        images = unit_rows(pairs.images[pairs.image_of[rows]])
+        found.append(np.einsum("nd,nd->n", images, unit_rows(pairs.captions[rows])))
+    return np.concatenate(found)
 
 
 register_detector(LINEAR, lambda config: linear)

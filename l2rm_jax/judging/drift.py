@@ -6,7 +6,7 @@ best fits than the reference. The second test is a note: how well a linear class
 codes from codes of the reference.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,8 +20,8 @@ from l2rm_jax.linear.cca import Cca
 
 _SAMPLE = 1000  # most images
 FEWEST = 50  # images for the tests and for a rate
-LEAST = 0.47  # AUROC of the best fits
-UNLIKE_AUROC = 0.7  # AUROC of the classifier from which on it is reported
+_LEAST = 0.47  # AUROC of the best fits
+_UNLIKE = 0.7  # AUROC of the classifier from which on it is reported
 _ERRORS = 1.645
 _RIDGE = 0.1  # of the classifier, relative to the mean variance
 
@@ -65,10 +65,30 @@ class Drift(NamedTuple):
     images: float
     captions: float
 
+    @property
+    def reason(self) -> str:
+        """Why new pairs cannot be compared with the reference; "" if they can."""
+        if self.is_told:
+            return ""
+        return (
+            "these captions fit the best of their images worse than the reference's do "
+            f"(AUROC {self.fits:.2f}, expected {_LEAST})"
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Warnings of images or captions unlike the reference's."""
+        return tuple(
+            f"The {name} are unlike the reference's (told apart with {found:.2f}): p-values may be "
+            "too small. Decide 50 pairs by eye."
+            for name, found in (("images", self.images), ("captions", self.captions))
+            if found > _UNLIKE
+        )
+
 
 def find_drift(
     sample: Sample,
-    models: Sequence[Cca],
+    models: Iterable[Cca],
     reference: tuple[Float[np.ndarray, "folds R d"], Float[np.ndarray, "folds R d"]],
     temperature: float,
 ) -> Drift:
@@ -82,14 +102,16 @@ def find_drift(
       temperature: divisor of the similarities.
     """
     q, fits, told = min(len(sample.key), reference[0].shape[1]), [], []
-    for model, *known in zip(models, *reference, strict=True):
+    for model, *codes in zip(models, *reference, strict=True):
+        codes = [np.asarray(x, np.float32) for x in codes]
         new = model.encode_images(sample.images[:q]), model.encode_captions(sample.captions[:q])
-        both = [[np.asarray(x[:q], np.float32) for x in sides] for sides in (new, known)]
-        kinds = zip(*(_best_fits(*sides, temperature) for sides in both), strict=True)
-        fits.append([_auroc(*kind) for kind in kinds])
+        both = [[np.asarray(x[:q], np.float32) for x in sides] for sides in (new, codes)]
+        own = zip(both, (False, True), strict=True)
+        best = [_best_fits(*sides, codes, is_own, temperature) for sides, is_own in own]
+        fits.append([_auroc(*kind) for kind in zip(*best, strict=True)])
         told.append([_told_apart(*side) for side in zip(*both, strict=True)])
     least = float(np.mean(fits, axis=0).min())
-    is_told = bool(least + _ERRORS / np.sqrt(6 * q) >= LEAST)
+    is_told = bool(least + _ERRORS / np.sqrt(6 * q) >= _LEAST)
     return Drift(least, is_told, *np.mean(told, axis=0).tolist())
 
 
@@ -99,13 +121,28 @@ def _auroc(positives: np.ndarray, negatives: np.ndarray) -> float:
 
 
 def _best_fits(
-    images: np.ndarray, captions: np.ndarray, temperature: float
+    images: np.ndarray,
+    captions: np.ndarray,
+    reference: Sequence[np.ndarray],
+    is_own: bool,
+    temperature: float,
 ) -> tuple[Float[np.ndarray, " q"], ...]:
-    """Return the highest similarity, and the highest information, of each image and caption."""
+    """Return the highest similarity, and the highest information, of each image and caption.
+
+    The information compares with the images and captions of the reference, as that of pairs does:
+    among each other, images of one kind would all seem to fit badly. Pairs of the reference itself
+    (`is_own`) are left out of their own comparison.
+    """
+
+    def log_means(codes: np.ndarray, others: np.ndarray) -> Float[np.ndarray, " q"]:
+        scaled = codes @ others.T / temperature
+        if is_own:
+            np.fill_diagonal(scaled, -np.inf)
+        return logsumexp(scaled, axis=1) - np.log(len(others) - is_own)
+
     similarity = images @ captions.T
-    scaled = similarity / temperature
-    means = [logsumexp(scaled, axis=axis, keepdims=True) for axis in (0, 1)]
-    information = scaled - (means[0] + means[1]) / 2
+    means = log_means(images, reference[1])[:, None] + log_means(captions, reference[0])
+    information = similarity / temperature - means / 2
     return tuple(x.max(axis=axis) for x in (similarity, information) for axis in (0, 1))
 
 

@@ -115,7 +115,9 @@ def fold_pairs(
     rows = np.arange(len(folds.image_of)) if some is None else np.flatnonzero(some)
     count = int(np.clip(_ENOUGH // len(rows), 1, NEGATIVES))
     pair_fold = folds.of_pair[rows]
-    found = {int(fold): _ordered(rows[pair_fold == fold], folds, keys) for fold in set(pair_fold)}
+    found = {
+        int(fold): keys.sort(rows[pair_fold == fold], folds.image_of) for fold in set(pair_fold)
+    }
     some_images = min(REFERENCES, *(len(images) for _, images, _ in found.values()))
     some_pairs = min(REFERENCES, *(len(pairs) for pairs, _, _ in found.values()))
     drawn = {}
@@ -151,18 +153,6 @@ def first_pairs(here: FoldPairs, count: int) -> FoldPairs:
         np.searchsorted(pairs, here.replaced),
         here.wrong[images],
     )
-
-
-def _ordered(
-    pairs: Int[np.ndarray, " n"], folds: Folds, keys: Keys
-) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " m"], Int[np.ndarray, " n"]]:
-    """Sort pairs and images by key, and return the place of each pair's image."""
-    images, position = np.unique(folds.image_of[pairs], return_inverse=True)
-    order = np.argsort(keys.image[images], kind="stable")
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    by_key = np.lexsort((keys.caption[pairs], place[position]))
-    return pairs[by_key], images[order], place[position][by_key]
 
 
 def draw_negatives(

@@ -187,11 +187,7 @@ def empty_fields(pairs: int) -> dict[str, Any]:
     }
 
 
-_LISTS = {
-    "mechanisms": Mechanism,
-    "repeated": Repeated,
-    "placeholders": Placeholder,
-}
+_LISTS = {"mechanisms": Mechanism, "repeated": Repeated, "placeholders": Placeholder}
 _ABOUT = (
     "rate",
     *_LISTS,
@@ -205,8 +201,6 @@ _ABOUT = (
     "said",
 )
 _ARRAYS = tuple(f.name for f in dataclasses.fields(Judgement) if f.name not in (*_ABOUT, "judge"))
-
-
 _DECIDED = ("kind", "posterior", "posterior_caption", "posterior_set")  # changed by decisions
 _BEFORE = "before_"  # name of these arrays before the decisions
 

@@ -19,6 +19,7 @@ from l2rm_jax.judging.log_odds import TEMPERATURE
 from l2rm_jax.judging.witnesses import find_witnesses
 from l2rm_jax.linear.cca import Cca
 from l2rm_jax.linear.rows import BLOCK, Rows, unit_rows
+from l2rm_jax.linear.threads import limit_threads
 
 _PAIRS = 50_000  # most pairs whose information is kept
 _RANKED = 64  # captions that share the ranks of their similar images
@@ -36,6 +37,7 @@ def judge_facts(found: Judgement, data: str, encoder: str) -> About:
     )
 
 
+@limit_threads()  # more threads would mostly wait
 def keep_judge(
     scorer: Scorer,
     models: Sequence[Cca],
@@ -74,12 +76,7 @@ def keep_judge(
     ]
     nothing = np.zeros(0, np.float32)
     judge = KeptJudge(
-        Cca(
-            *(
-                np.stack([np.asarray(x, np.float32) for x in part])
-                for part in zip(*models, strict=True)
-            )
-        ),
+        Cca(*(np.stack(part).astype(np.float32) for part in zip(*models, strict=True))),
         *(np.stack(side).astype(np.float16) for side in zip(*codes, strict=True)),
         np.stack([keys.image[images] for images, _ in samples]),
         keys.image[stored],

@@ -21,6 +21,7 @@ from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.data.vectors import CountedWords, Fits, rows_by
 from l2rm_jax.errors import DataError, expand_home
 from l2rm_jax.judging.conformal import per_image
+from l2rm_jax.judging.content_keys import places
 from l2rm_jax.judging.drift import Sample
 from l2rm_jax.judging.folds import assign_folds
 from l2rm_jax.judging.known_mixture import Reference
@@ -160,15 +161,10 @@ class KeptJudge(NamedTuple):
         """Return the model of a fold."""
         return Cca(*(array[fold] for array in self.models))
 
-    def fold_models(self) -> list[Cca]:
-        """Return the models of the folds."""
-        return [*map(self.model, range(self.about.folds))]
-
     def fold_of(self, keys: UInt64[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
         """Return the fold of images by their hashes: as in the audit, or by the hash alone."""
-        at = np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)
-        other = assign_folds(keys, self.about.folds, self.about.seed)
-        return np.where(self.keys[at] == keys, self.fold[at], other)
+        at, other = places(self.keys, keys), assign_folds(keys, self.about.folds, self.about.seed)
+        return np.where(at < 0, other, self.fold[at])
 
     def weights(self) -> Float[np.ndarray, " n"]:
         """Return the weights of the pairs of the reference, each image with the same total."""
@@ -194,7 +190,7 @@ class KeptJudge(NamedTuple):
         found, temperature = np.empty((3, len(image)), np.float32), self.about.temperature
         for k in np.unique(fold):
             rows, codes = np.flatnonzero(fold == k), (self.images[k], self.captions[k])
-            own = _places(self.image_keys[k], key[rows])
+            own = places(self.image_keys[k], key[rows])
             for start in range(0, len(rows), _BLOCK):
                 at = np.arange(start, min(start + _BLOCK, len(rows)))
                 block = np.pad(at, (0, _BLOCK - len(at)), mode="edge")
@@ -204,15 +200,6 @@ class KeptJudge(NamedTuple):
                 of_block = _compare(*sides, model, *codes, own[block], divisor)
                 found[:, rows[at]] = np.asarray(of_block)[:, : len(at)]
         return found
-
-
-def _places(
-    keys: UInt64[np.ndarray, " R"], wanted: UInt64[np.ndarray, " n"]
-) -> Int[np.ndarray, " n"]:
-    """Return the place of each wanted key, or -1."""
-    order = np.argsort(keys)
-    at = order[np.searchsorted(keys, wanted, sorter=order).clip(max=len(keys) - 1)]
-    return np.where(keys[at] == wanted, at, -1)
 
 
 @jax.jit

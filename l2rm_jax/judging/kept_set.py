@@ -14,28 +14,15 @@ from l2rm_jax.errors import DataError
 from l2rm_jax.judging.classify import kinds
 from l2rm_jax.judging.conformal import p_values, q_values
 from l2rm_jax.judging.content_keys import Keys, content_keys
-from l2rm_jax.judging.drift import (
-    FEWEST,
-    LEAST,
-    UNLIKE_AUROC,
-    Drift,
-    draw_sample,
-    find_drift,
-    join_samples,
-)
-from l2rm_jax.judging.judgement import (
-    MATCHED,
-    UNLIKE,
-    Judgement,
-    Provenance,
-    empty_fields,
-)
+from l2rm_jax.judging.drift import FEWEST, draw_sample, find_drift, join_samples
+from l2rm_jax.judging.judgement import MATCHED, UNLIKE, Judgement, Provenance, empty_fields
 from l2rm_jax.judging.kept_judge import Judged, KeptJudge
 from l2rm_jax.judging.known_mixture import fit_mixture
 from l2rm_jax.judging.posterior import FALSE_ALARMS
 from l2rm_jax.judging.witnesses import likeness
 from l2rm_jax.linear.rows import Rows
 from l2rm_jax.linear.set_features import Pooling
+from l2rm_jax.linear.threads import limit_threads
 from l2rm_jax.linear.word_features import WordRows
 from l2rm_jax.version import __version__
 
@@ -102,6 +89,7 @@ def score_pairs(judge: KeptJudge, pairs: Pairs, keys: Keys | None = None) -> Jud
     return Judged(p, *found, like, witness, fold, image_of, key, pair_key, sample)
 
 
+@limit_threads()  # more threads would mostly wait
 def finish(judge: KeptJudge, parts: Sequence[Judged]) -> Judgement:
     """Judge a set of scored pairs: rate, posterior, false discovery rates and drift.
 
@@ -118,13 +106,16 @@ def finish(judge: KeptJudge, parts: Sequence[Judged]) -> Judgement:
     )
     image = np.unique(key, return_inverse=True)[1]
     mixture = fit_mixture(information, image, judge.reference, judge.about.seed)
-    sample = join_samples(samples)
-    drift = None
+    q, posterior, about = q_values(p), mixture.posterior, judge.about
+    sample, drift = join_samples(samples), None
+    reason = (
+        f"found {len(sample.key)} images, expected {FEWEST} or more for a rate and the test of "
+        "drift"
+    )
     if len(sample.key) >= FEWEST:
-        known = judge.images, judge.captions
-        drift = find_drift(sample, judge.fold_models(), known, judge.about.temperature)
-    q, reason = q_values(p), _why_not(len(sample.key), drift)
-    posterior, about = mixture.posterior, judge.about
+        models, known = map(judge.model, range(about.folds)), (judge.images, judge.captions)
+        drift = find_drift(sample, models, known, about.temperature)
+        reason = drift.reason
     least = np.ones(int(image_of.max()) + 1)
     np.minimum.at(least, image_of, posterior)
     together = np.where(np.bincount(image_of)[image_of] > 1, least[image_of], 0)
@@ -155,7 +146,7 @@ def finish(judge: KeptJudge, parts: Sequence[Judged]) -> Judgement:
             about.by, about.by, about.folds, about.seed, data, __version__, judge=about.data
         ),
         upper_bound=mixture.upper_bound,
-        notes=_notes(drift),
+        notes=drift.notes if drift else (),
         **empty_fields(len(p)) | {"p": p, "likeness": like} | _shown(judge, witness),
     )
 
@@ -168,26 +159,3 @@ def _shown(judge: KeptJudge, witness: Int[np.ndarray, "pairs shown"]) -> dict[st
     used, place = np.unique(witness, return_inverse=True)
     said = tuple(texts[caption] for caption in used)
     return {"witness": place.reshape(witness.shape).astype(np.int32), "said": said}
-
-
-def _why_not(images: int, drift: Drift | None) -> str:
-    """Return why the rate cannot be told; "" if it can."""
-    if drift is None:
-        return f"found {images} images, expected {FEWEST} or more for a rate and the test of drift"
-    if not drift.is_told:
-        return (
-            "these captions fit the best of their images worse than the reference's do "
-            f"(AUROC {drift.fits:.2f}, expected {LEAST})"
-        )
-    return ""
-
-
-def _notes(drift: Drift | None) -> tuple[str, ...]:
-    if drift is None:
-        return ()
-    return tuple(
-        f"The {name} are unlike the reference's (told apart with {found:.2f}): p-values may be too "
-        "small. Decide 50 pairs by eye."
-        for name, found in (("images", drift.images), ("captions", drift.captions))
-        if found > UNLIKE_AUROC
-    )

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 
 from l2rm_jax.console import progress_bar
 from l2rm_jax.jobs import LOCAL, Executor
-from l2rm_jax.judging.content_keys import Keys
+from l2rm_jax.judging.content_keys import Keys, places
 from l2rm_jax.judging.fold_samples import fold_pairs
 from l2rm_jax.judging.folds import Folds
 from l2rm_jax.judging.linear import cca_similarity, encode_rows, fitted_pairs, fold_moments
@@ -95,21 +95,15 @@ def propose(
         np.full(len(suspicious), np.nan, np.float32),
     )
     rows = np.flatnonzero(suspicious)
-    images_of_suspicious = np.unique(folds.image_of[rows])
     too_many = suspicious.mean() > 1 - 1 / folds.count
-    if not top or len(images_of_suspicious) < 2 or too_many:
+    if not top or len(np.unique(folds.image_of[rows])) < 2 or too_many:
         return found
-    rows = rows[np.lexsort((keys.caption[rows], keys.image[folds.image_of[rows]]))]
+    rows, shown, position = keys.sort(rows, folds.image_of)
+    mass = np.bincount(position)
     model, curve = executor.once(
         lambda: _fit(images, captions, folds, keys, ~suspicious, seed),
         like=(Cca(0, 0, 0, 0, 0), Curve(0, 0)),
     )
-    shown, first, position, mass = np.unique(
-        folds.image_of[rows], return_index=True, return_inverse=True, return_counts=True
-    )
-    by_key = np.argsort(first)  # sort images by key, like the captions
-    place = np.argsort(by_key)
-    shown, position, mass = shown[by_key], place[position], mass[by_key]
     image_codes = np.asarray(encode_rows(model.encode_images, images, shown))
     caption_codes = np.asarray(encode_rows(model.encode_captions, captions, rows))
     caption_codes = _pooled(caption_codes, position, mass, posterior_set[rows])
@@ -119,16 +113,15 @@ def propose(
     if len(groups) > 1:
         shape = tuple(max(map(len, side)) for side in zip(*groups, strict=True))
     calls = (
-        (image_codes[i], caption_codes[c], mass[i], _places(i, position[c]), curve, shape, top)
+        (image_codes[i], caption_codes[c], mass[i], places(i, position[c]), curve, shape, top)
         for i, c in groups
     )
     results = zip(groups, executor.map(_best_within, calls, like=(0, 0, 0)), strict=True)
     with progress_bar(len(rows), "proposals") as bar:
         for (i, c), (best, value, none) in results:
-            at = np.full(len(shown), -1)
-            at[i] = np.arange(len(i))
-            here = np.flatnonzero(at[position] >= 0)
-            of, width = at[position[here]], best.shape[1]
+            at, width = places(i, position), best.shape[1]
+            here = np.flatnonzero(at >= 0)
+            of = at[here]
             found.caption[rows[here], :width] = np.where(value[of] > 0, rows[c[best[of]]], -1)
             found.probability[rows[here], :width] = value[of]
             found.none_fits[rows[here]] = none[of]
@@ -172,12 +165,6 @@ def _pooled(codes, position, mass, posterior_set) -> Float[np.ndarray, "n k"]:
     others = (total[position] - codes) / np.maximum(mass[position] - 1, 1)[:, None]
     weight = np.where(mass[position] > 1, posterior_set, 0)[:, None]
     return unit_rows(codes + weight * others)
-
-
-def _places(among: Int[np.ndarray, " I"], image: Int[np.ndarray, " J"]) -> Int[np.ndarray, " J"]:
-    """Return the place of each caption's image in the sorted `among`; -1 if it is missing."""
-    place = np.minimum(np.searchsorted(among, image), len(among) - 1)
-    return np.where(among[place] == image, place, -1)
 
 
 def _best_within(

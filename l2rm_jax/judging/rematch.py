@@ -13,7 +13,7 @@ from jaxtyping import Float
 from l2rm_jax.data.pairs import SUSPICIOUS, Pairs
 from l2rm_jax.data.train_pairs import Rematched
 from l2rm_jax.data.vectors import as_rows
-from l2rm_jax.judging.content_keys import vector_keys
+from l2rm_jax.judging.content_keys import Keys, vector_keys
 from l2rm_jax.judging.transport_em import fit_by_transport, plan_ridge, stored_pairs
 from l2rm_jax.linear.threads import limit_threads
 
@@ -37,13 +37,11 @@ def rematch(pairs: Pairs, posterior: Float[np.ndarray, " pairs"]) -> Rematched:
     if (posterior > SUSPICIOUS).sum() < _FEWEST:
         return Rematched(nothing, nothing, np.zeros(0))
     pairs = as_rows(pairs)
-    keys = vector_keys(pairs.images)
-    images, position = np.unique(pairs.image_of, return_inverse=True)
-    order = np.argsort(keys[images], kind="stable")
-    place = np.argsort(order)
-    by_key = np.lexsort((vector_keys(pairs.captions), place[position]))
+    captions = vector_keys(pairs.captions)
+    keys = Keys(vector_keys(pairs.images), captions, captions)
+    rows, images, position = keys.sort(np.arange(len(pairs)), pairs.image_of)
     with limit_threads():
-        stored = stored_pairs(images[order], by_key, place[position][by_key], keys)
+        stored = stored_pairs(images, rows, position, keys.image)
         weights = np.maximum(1 - posterior[stored.captions], 1e-6)
         # Weak features as well are rematched better with the ridge of all others (`scenes`, 40% of
         # the sets swapped: 34% of the moved captions reach their image, with the weak ridge 23%).

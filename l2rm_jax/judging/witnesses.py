@@ -93,7 +93,7 @@ def likeness(
       key: hash of each image.
     """
     found, shown = np.empty(len(pairs), np.float32), np.empty((len(pairs), _SHOWN), np.int32)
-    codes, said = jnp.asarray(witnesses.codes), jnp.asarray(witnesses.captions)
+    codes, said = (jnp.asarray(x, jnp.float32) for x in (witnesses.codes, witnesses.captions))
     for start in range(0, len(found), _BLOCK):
         rows = np.arange(start, min(start + _BLOCK, len(found)))
         block = np.pad(rows, (0, _BLOCK - len(rows)), mode="edge")
@@ -118,7 +118,7 @@ def _highest(similar: Float[np.ndarray, "n W"]) -> Int[np.ndarray, "n k"]:
 @jax.jit
 def _cosines(images: jax.Array, model: Cca, codes: jax.Array) -> jax.Array:
     own = model.encode_images(images)
-    return jnp.matmul(own, codes.astype(jnp.float32).T, precision="highest")
+    return jnp.matmul(own, codes.T, precision="highest")
 
 
 @jax.jit
@@ -126,7 +126,7 @@ def _weighted(
     similar: jax.Array, captions: jax.Array, said: jax.Array, near: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Return the mean over near images of the highest cosine with their captions, and its place."""
-    cosines = jnp.einsum("bkcd,bd->bkc", said[near].astype(jnp.float32), captions)
+    cosines = jnp.einsum("bkcd,bd->bkc", said[near], captions)
     weights = jax.nn.softmax(similar / _TEMPERATURE, axis=1)
     return jnp.sum(weights * cosines.max(axis=2), axis=1), cosines.argmax(axis=2)
 

@@ -1,7 +1,8 @@
 """Threads of the linear algebra of NumPy and SciPy."""
 
+import contextlib
 import functools
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 
 import scipy.linalg  # noqa: F401  # loads SciPy's own library, so that it is found
 from threadpoolctl import ThreadpoolController
@@ -13,10 +14,12 @@ def _libraries() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def limit_threads(threads: int | None = 1) -> AbstractContextManager:
-    """Limit the threads of matrix products and decompositions within a `with` block.
+@contextlib.contextmanager
+def limit_threads(threads: int | None = 1) -> Iterator[None]:
+    """Limit the threads of matrix products and decompositions in a `with` block or a function.
 
     Args:
       threads: the most threads that BLAS uses; None changes nothing.
     """
-    return _libraries().limit(limits=threads, user_api="blas")
+    with _libraries().limit(limits=threads, user_api="blas"):
+        yield

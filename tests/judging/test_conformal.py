@@ -91,6 +91,9 @@ def test_drift_is_told_from_best_fits_and_not_from_the_pairs():
     assert found.is_told and found.fits > 0.43 and 0.3 < found.images < 0.7
     swapped = same._replace(captions=same.captions[::-1])
     assert drift(swapped).fits == pytest.approx(found.fits)
+    many = vectors(1000, rng)
+    one_kind = np.argsort(-many.images[:, 0])[:100]  # they resemble each other, as images of dogs
+    assert drift(Sample(*(side[one_kind] for side in many))).fits > 0.43
     turned = drift(vectors(150, rng, -1))
     assert not turned.is_told and turned.fits < found.fits
     assert drift(same._replace(captions=same.captions + 1)).captions > 0.7
