@@ -28,10 +28,7 @@ RATES = ("0.4", "0.8")
 
 
 def overview_table(records: Sequence[Record], protocol: str) -> Table | None:
-    """Test rSum at two rates, both ways; None unless every cell is there.
-
-    Seconds are the median of a run of the second way at these rates.
-    """
+    """Test rSum at two rates, both ways; None unless every cell is there."""
     chosen = [each for each in records if each["protocol"] == protocol]
     means = {
         (row, rate): mean_of([*seeds.values()])
@@ -48,15 +45,13 @@ def overview_table(records: Sequence[Record], protocol: str) -> Table | None:
         [Cell(f"{mean.mean:.0f} ±{mean.deviation:.0f}", kind) for mean, kind in column]
         for column in (zip(column, within_error(column), strict=True) for column in columns)
     ]
-    lines = []
-    for name, own in zip(LINES, zip(*cells, strict=True), strict=True):
-        runs = [
-            each for each in chosen if each["row"] == LINES[name][1] and each["rate_asked"] in RATES
-        ]
-        seconds = np.median([float(each["seconds"]) for each in runs])
-        lines.append((Cell(name), Cell(runs[0]["networks"]), *own, Cell(f"{seconds:.0f}")))
+    networks = {each["row"]: each["networks"] for each in chosen}
+    lines = [
+        (Cell(name), Cell(networks[LINES[name][1]]), *own)
+        for name, own in zip(LINES, zip(*cells, strict=True), strict=True)
+    ]
     names = [f"{rate} {way}" for rate in RATES for way in ("own", "cross-fitted")]
-    return Table(f"Overview, protocol {protocol}", ("method", "networks", *names, "seconds"), lines)
+    return Table(f"Overview, protocol {protocol}", ("method", "networks", *names), lines)
 
 
 def best_published(records: Sequence[Record]) -> str:

@@ -198,7 +198,7 @@ def _of_run(pairs: Pairs, workdir: str | Path | None) -> Judgement | None:
 
 
 class _Work(NamedTuple):
-    """What judges pairs, and where; `rows` computes the vectors of the pairs, once."""
+    """Settings of the judging, and where it runs; `rows` computes the pairs' vectors once."""
 
     config: ConfigDict
     job: Job

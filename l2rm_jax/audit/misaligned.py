@@ -187,7 +187,7 @@ def read_findings(directory: Path, stored: Int[np.ndarray, " pairs"]) -> Misalig
 
 
 def search_once(job: Job, pairs: Pairs, search: Callable[[], Misaligned]) -> Misaligned:
-    """Search in the process that writes the results; the others wait, and read what it found."""
+    """Search in the process that writes the results; the others wait for its findings."""
     folder = job.work / "found"
     if not (folder / FINDINGS).exists():
         if job.share.number == WRITER:
