@@ -63,6 +63,7 @@ def test_a_directory_is_audited_and_the_verdict_printed(data, tmp_path, capsys):
     line = "audit --data=data --out=out --config.audit.top=3 --config.seed=7"
     assert status(line) == 0
     [(pairs, settings)] = asked
+    assert settings.pop("rows").pairs.texts == TEXTS  # counted once, for the search too
     assert settings == {"name": "linear", "folds": 5, "top": 3, "seed": 7, "judge": None}
     assert pairs.texts == TEXTS
     printed, said = capsys.readouterr().out, verdict(make_judgement())

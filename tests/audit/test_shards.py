@@ -179,6 +179,7 @@ def test_rows_of_shards():
     assert rows[np.zeros(0, int)].shape == (0, 3)
 
 
+@pytest.mark.slow
 def test_audits_of_shards_have_equal_bytes(vectors, tmp_path):
     audits = []
     forms = {
