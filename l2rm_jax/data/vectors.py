@@ -130,8 +130,9 @@ def fit_rows(pairs: Pairs, executor: Executor = LOCAL) -> PairRows:
       executor: fits the pooling and the weights of words.
 
     Raises:
-      DataError: as `image_vectors`.
+      DataError: as `image_vectors`; or the pairs have no vectors.
     """
+    pairs.check_vectors()
     if pairs.captions is None:
         vocabulary, tokens = count_words(pairs.texts)
         pairs = replace(pairs, captions=tokens, vocabulary=vocabulary)

@@ -10,8 +10,10 @@ from l2rm_jax.check import check
 from l2rm_jax.config import default
 from l2rm_jax.data.batches import caption_batches
 from l2rm_jax.data.loading import load_data, read_split, save_vocabulary_and_index
+from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.streams import TrainStream
 from l2rm_jax.data.text import Vocabulary
+from l2rm_jax.data.vectors import fit_rows
 from l2rm_jax.errors import ConfigError, DataError, L2RMError
 from l2rm_jax.run.inputs import check_values, read_data
 
@@ -213,3 +215,8 @@ def test_a_run_refuses_and_check_lists(config, fault):
     with pytest.raises(L2RMError) as error:
         check(config)
     assert f"\n  {start}" in str(error.value)
+
+
+def test_pairs_without_vectors_are_refused():
+    with pytest.raises(DataError, match="found pairs without vectors"):
+        fit_rows(Pairs(np.zeros((2, 0), np.float32), None, np.arange(2)))

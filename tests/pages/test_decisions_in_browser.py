@@ -117,7 +117,7 @@ def test_where_nothing_can_be_kept_it_works_in_memory_and_says_so(page, folder):
 
 
 def reload(page) -> None:
-    """Open the page again in its process, which sees at once what it has stored."""
+    """Open the page again in the same process; a new one may not see stored values yet."""
     page.reload()
     page.wait_for_selector("main:not([aria-busy])")
 
