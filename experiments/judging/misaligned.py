@@ -5,14 +5,15 @@ python -m experiments.judging.misaligned --path=DIR --csv=misaligned.csv --summa
 DIR has the files of Flickr8k; without --path, pairs are of a linear model. `tests/joins` makes the
 tables and knows the truth row by row. A run is named if its largest finding has a right name;
 put_back is the share of the misaligned rows that have their image after the repair. On tables of
-which nothing is misaligned (kind "clean"), in three orders, every finding is false. --csv keeps the
-rows that it has. --summary has a row per kind: runs named, and the least share put back, without
-and with a random swap of 20% of the captions.
+which nothing is misaligned (kind "clean"), in three orders, every finding is false. With --known,
+tables have one half of the images, and the models are those of a judge of the other half. --csv
+keeps the rows that it has. --summary has a row per kind: runs named, and the least share put back,
+without and with a random swap of 20% of the captions.
 """
 
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,10 @@ from typing import Any
 import numpy as np
 
 from experiments.script import add_rows, new_parser, start, values_of, write_rows
+from l2rm_jax.audit.misaligned import known_models
+from l2rm_jax.data.pairs import Pairs as JudgedPairs
 from l2rm_jax.joins import find_misaligned
+from l2rm_jax.judging import KeptJudge, judge_pairs
 from tests.joins import further_kinds
 from tests.joins.kinds import KINDS
 from tests.joins.kinds_of_order import UNREPAIRED
@@ -50,12 +54,15 @@ def main() -> None:
     parser.add_argument("--path", type=Path, help="directory of Flickr8k")
     parser.add_argument("--csv", required=True, type=Path, help="rows, kept and added to")
     parser.add_argument("--summary", type=Path, help="table by kind")
+    parser.add_argument("--known", action="store_true", help="search by a kept judge's models")
     parser.add_argument("--rows", type=int, default=1500)
     parser.add_argument("--kinds", type=values_of(str), default=[*KINDS])
     parser.add_argument("--shares", type=values_of(float), default=[0.1, 1.0])
     parser.add_argument("--swapped", type=values_of(float), default=[0.0, 0.2])
     parser.add_argument("--seeds", type=values_of(int), default=[30, 31])
     flags = parser.parse_args()
+    if flags.known and flags.path is None:
+        parser.error("--known: expected --path too")
     todo = dict(_runs(flags))
     rows = add_rows(flags.csv, NAMES, todo)
     if flags.summary:
@@ -71,41 +78,51 @@ def _runs(flags: Any) -> Iterator[tuple[tuple, Callable[[], list[dict[str, Any]]
             continue
         each = KINDS[name].each or 1
         key = name, flags.rows, each, share, swapped, seed
-        yield key, partial(_measure_kind, flags.path, key)
+        yield key, partial(_measure_kind, flags, key)
     if "clean" in flags.kinds:
         swaps = ("none", "random", "near")
         for order, swapped, each, seed in product(ORDERS, swaps, (1, 5), flags.seeds):
             key = "clean", flags.rows, each, order, swapped, seed
-            yield key, partial(_measure_clean, flags.path, key)
+            yield key, partial(_measure_clean, flags, key)
 
 
-def make_pairs(path: Path | None, rows: int, each: int, seed: int) -> Pairs:
+def make_pairs(flags: Any, rows: int, each: int, seed: int) -> Pairs:
     """Make pairs of Flickr8k, or of a linear model without a path."""
     images = rows // each
-    if path is None:
+    if flags.path is None:
         return synthetic(images, each, seed)
-    pairs = flickr8k(path, min(images, IMAGES), each, seed)
+    of = slice(0, None, 2) if flags.known else slice(None)
+    pairs = flickr8k(flags.path, min(images, IMAGES), each, seed, of)
     return pairs if images <= IMAGES else blended(pairs, images, seed)
 
 
-def _measure_kind(path: Path | None, key: tuple) -> list[dict[str, Any]]:
+@cache
+def _other_judge(path: Path) -> KeptJudge:
+    """Return the judge of the pairs of every second image, from the second one on."""
+    half = flickr8k(path, IMAGES // 2, 5, 0, slice(1, None, 2))
+    image_of = np.repeat(np.arange(len(half.images)), half.each)
+    return judge_pairs(JudgedPairs(half.images, half.captions, image_of)).judge
+
+
+def _measure_kind(flags: Any, key: tuple) -> list[dict[str, Any]]:
     name, rows, each, share, swapped, seed = key
-    case = make_case(KINDS[name], make_pairs(path, rows, each, seed), share, swapped, seed)
-    return [dict(zip(NAMES, key, strict=True)) | measure(case, KINDS[name].names)]
+    case = make_case(KINDS[name], make_pairs(flags, rows, each, seed), share, swapped, seed)
+    return [dict(zip(NAMES, key, strict=True)) | measure(flags, case, KINDS[name].names)]
 
 
-def _measure_clean(path: Path | None, key: tuple) -> list[dict[str, Any]]:
+def _measure_clean(flags: Any, key: tuple) -> list[dict[str, Any]]:
     _, rows, each, order, swapped, seed = key
-    pairs = ORDERS[order](make_pairs(path, rows, each, seed))
+    pairs = ORDERS[order](make_pairs(flags, rows, each, seed))
     case = make_case(KINDS["clean"], pairs, noise=0.2 * (swapped == "random"), seed=seed)
     case = near_swaps(case, 0.2, seed) if swapped == "near" else case
-    return [dict(zip(NAMES, key, strict=True)) | measure(case, ())]
+    return [dict(zip(NAMES, key, strict=True)) | measure(flags, case, ())]
 
 
-def measure(case: Case, names: tuple[str, ...]) -> dict[str, Any]:
+def measure(flags: Any, case: Case, names: tuple[str, ...]) -> dict[str, Any]:
     """Search a table; return the columns of its row."""
+    known = known_models(_other_judge(flags.path), case.images) if flags.known else None
     began = time.process_time()
-    found = find_misaligned(**case.arguments())
+    found = find_misaligned(**case.arguments(), known=known)
     seconds = time.process_time() - began
     largest = max(found.findings, key=lambda finding: finding.rows, default=None)
     listed = case.truth >= 0

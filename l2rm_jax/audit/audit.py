@@ -22,6 +22,7 @@ from l2rm_jax.audit.certificate import (
 from l2rm_jax.audit.misaligned import (
     judge_repaired,
     realigned_pairs,
+    rows_for,
     search_pairs,
     sentences,
     within_findings,
@@ -38,7 +39,6 @@ from l2rm_jax.audit.review import (
 from l2rm_jax.audit.run_columns import OfRun
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.train_pairs import TrainPairs
-from l2rm_jax.data.vectors import fit_rows
 from l2rm_jax.data.word_report import WordReport, report_texts
 from l2rm_jax.devices.parallel import in_float32
 from l2rm_jax.errors import DataError
@@ -343,7 +343,7 @@ def audit_pairs(
         of_judge = {} if judge is None else {"judge": judge.about.data}
         claim(Path(keep), pairs, folds=folds, top=top, seed=seed, **of_judge)
 
-    rows = fit_rows(pairs)
+    rows = rows_for(pairs, judge)
 
     def judge_one(judged: Pairs, name: str = "judged") -> Judgement:
         settings = {"folds": folds, "top": top, "seed": seed, "judge": judge}
@@ -352,7 +352,7 @@ def audit_pairs(
         return judge_pairs(judged, executor=stored, **settings)
 
     found = judge_one(pairs)
-    misaligned = search_pairs(rows.pairs, seed)
+    misaligned = search_pairs(rows.pairs, seed, judge=judge)
     found = within_findings(found, misaligned)
     repaired = judge_repaired(pairs, misaligned, judge_one)
     words = report_texts(pairs.texts) if pairs.captions is None else None

@@ -19,6 +19,7 @@ from l2rm_jax.audit.misaligned import (
     affected_share,
     judge_repaired,
     read_repair,
+    rows_for,
     search_once,
     search_pairs,
     within_findings,
@@ -31,7 +32,7 @@ from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.shards import are_shards
 from l2rm_jax.data.train_pairs import TrainPairs, token_counts
-from l2rm_jax.data.vectors import PairRows, fit_rows
+from l2rm_jax.data.vectors import PairRows
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, StoppedError
 from l2rm_jax.jobs import Job, Place, Stored
@@ -162,7 +163,7 @@ def _audit(
         job.claim(_identity(pairs, train, config, place, judge))
         given = given or (_of_run(pairs, workdir) if judge is None else None)
         fits = Stored(job.work / "fits", share=job.share)
-        work = _Work(config, job, place, judge, cache(partial(fit_rows, pairs, fits)))
+        work = _Work(config, job, place, judge, cache(partial(rows_for, pairs, judge, fits)))
         judgement = given or _judge(work, pairs, train)
         misaligned, repaired = _repair(work, pairs, train)
         if not job.is_mine_to_finish():
@@ -262,7 +263,7 @@ def _repair(
     drawn = None if train is None else train.drawn  # by a run, from all pairs
     lines = find_lines(path, np.arange(len(pairs)) if drawn is None else drawn.rows)
     found = search_once(
-        work.job, pairs, lambda: search_pairs(work.rows().pairs, config.seed, lines)
+        work.job, pairs, lambda: search_pairs(work.rows().pairs, config.seed, lines, work.kept)
     )
     judge = partial(_judge_in_closed_form, work)
     return found, judge_repaired(pairs, found, judge)

@@ -17,7 +17,7 @@ import scipy.fft
 from jaxtyping import Float, Float32, Int
 
 from l2rm_jax.joins import maps as rules
-from l2rm_jax.joins.evidence import LEAST_IMAGES, fit_evidence
+from l2rm_jax.joins.evidence import LEAST_IMAGES, Fits
 from l2rm_jax.joins.keys import shuffles
 from l2rm_jax.joins.maps import Map, Orders
 from l2rm_jax.joins.path import pieces
@@ -32,11 +32,11 @@ _SHUFFLED = 6000  # most rows for which shuffles are tried at all offsets
 _BLOCKS = (8, 16, 32, 40, 50, 64, 80, 100, 128, 160, 200, 256, 320, 512)
 
 
-def find_start(table: Table, orders: Orders, seed: int) -> Map | None:
+def find_start(table: Table, orders: Orders, fits: Fits) -> Map | None:
     """Return a map under which images and captions vary together; None if there is none."""
     v, t = whitened(table.images), whitened(table.captions)
-    best = _best_rule(table, orders, v, t, seed)
-    return best if best is not None else _from_windows(table, v, t, seed)
+    best = _best_rule(table, orders, v, t, fits.seed)
+    return best if best is not None else _from_windows(table, v, t, fits)
 
 
 def shuffled_within(table: Table) -> int:
@@ -141,7 +141,7 @@ def _at_offset(table: Table, name: tuple, order: np.ndarray, d: int) -> Map:
     return rules.in_list(table, name, order, d)
 
 
-def _from_windows(table: Table, v: np.ndarray, t: np.ndarray, seed: int) -> Map | None:
+def _from_windows(table: Table, v: np.ndarray, t: np.ndarray, fits: Fits) -> Map | None:
     """Return pieces that go with pieces elsewhere, by what right guesses have in common.
 
     Each piece of captions has a few candidate offsets. Right candidates share one cross-moment,
@@ -166,7 +166,7 @@ def _from_windows(table: Table, v: np.ndarray, t: np.ndarray, seed: int) -> Map 
             images[start : start + width] = slots[::slope][d : d + width]
         if len(np.unique(images[images >= 0])) < LEAST_IMAGES:
             continue
-        if fit_evidence(table, images, seed).usable:
+        if fits(images).usable:
             return Map(("windows", len(chosen)), 0.0, images)
     return None
 

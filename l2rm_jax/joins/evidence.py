@@ -6,7 +6,9 @@ other codes, tables without misaligned rows have to be searched again.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
+from typing import Protocol
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
@@ -22,7 +24,7 @@ LEAST_IMAGES = 40  # fewest images that a space is fitted to
 _COMPONENTS = 64
 _POWER, _NESTED_POWER = 1.5, 1.0
 _RIDGE, _RIDGE_OF_FEW, _FEW = Ridge(1, 1), Ridge(2, 2), 1000
-_TEMPERATURE = 0.1
+TEMPERATURE = 0.1
 _REFERENCES = 400
 _FITTED = 20_000  # most rows that models are fitted to
 _COMPARED = 30_000
@@ -65,13 +67,13 @@ class Evidence:
         self, rows: Int[np.ndarray, " n"], images: Int[np.ndarray, " n"]
     ) -> Float[np.ndarray, " n"]:
         """Return the density ratio of captions with images, pair by pair."""
-        return self.ratios[_step(_information(self, rows, images))]
+        return self.ratios[_step(information(self, rows, images))]
 
     def nats(
         self, rows: Int[np.ndarray, " n"], images: Int[np.ndarray, " n"]
     ) -> Float[np.ndarray, " n"]:
         """Return the log ratio of captions with images, some right pairs being random ones."""
-        return self._table[_step(_information(self, rows, images))]
+        return self._table[_step(information(self, rows, images))]
 
     def block(
         self, rows: Int[np.ndarray, " n"], images: Int[np.ndarray, " m"] | None = None
@@ -93,7 +95,7 @@ class Evidence:
         alike = np.einsum("nd,nd->n", self.image_codes[f, one], self.image_codes[f, two])
         return np.clip((0.95 - alike) * 2, 0, 1)
 
-    @property
+    @cached_property
     def _table(self) -> Float32[np.ndarray, " steps"]:
         slip = 0.05 + 0.95 * self.rate
         return np.log((1 - slip) * self.ratios + slip).astype(np.float32)
@@ -104,11 +106,45 @@ class Evidence:
         steps = np.empty((len(rows), count), np.int32)
         for f in np.unique(self.fold[rows]):
             own = self.fold[rows] == f
-            codes = self.caption_codes[rows[own]] / np.float32(_TEMPERATURE)
+            codes = self.caption_codes[rows[own]] / np.float32(TEMPERATURE)
             x = codes @ self.image_codes[f][at].T
             x -= self.image_level[f][at] / 2
             steps[own] = _step(x - self.caption_level[rows[own], None] / 2)
         return steps
+
+
+class Fits(Protocol):
+    """Evidence on joins of one table."""
+
+    seed: int
+
+    def __call__(self, join: Int[np.ndarray, " P"]) -> Evidence:
+        """Return evidence by models that lack the fold of each row."""
+
+    def without(
+        self, join: Int[np.ndarray, " P"], fitted: Bool[np.ndarray, " P"] | None
+    ) -> Evidence:
+        """Return evidence by models that have seen some of the rows only; None: all."""
+
+
+class OwnFits:
+    """Evidence by models that are fitted to the join; the last one is kept to be asked again."""
+
+    def __init__(self, table: Table, seed: int) -> None:
+        self.table, self.seed = table, seed
+        self._join: np.ndarray | None = None
+
+    def __call__(self, join: Int[np.ndarray, " P"]) -> Evidence:
+        """As `Fits`, by `fit_evidence`."""
+        if self._join is None or not np.array_equal(join, self._join):
+            self._evidence, self._join = fit_evidence(self.table, join, self.seed), join.copy()
+        return self._evidence
+
+    def without(
+        self, join: Int[np.ndarray, " P"], fitted: Bool[np.ndarray, " P"] | None
+    ) -> Evidence:
+        """As `Fits`, with other folds."""
+        return fit_evidence(self.table, join, self.seed + 1, fitted)
 
 
 def fit_evidence(
@@ -173,10 +209,10 @@ def _nested_weights(
                 continue
             v = _images(model, table.images[join[rows[own]]])
             t = _captions(model, table.captions[rows[own]])
-            level_v, level_t = _level(v, of_captions), _level(t, of_images)
-            x = (v * t).sum(1) / _TEMPERATURE - (level_v + level_t) / 2
+            level_v, level_t = levels(v, of_captions), levels(t, of_images)
+            x = (v * t).sum(1) / TEMPERATURE - (level_v + level_t) / 2
             wrong = [rng.permutation(len(own)) for _ in range(4)]
-            null = [(v[w] * t).sum(1) / _TEMPERATURE - (level_v[w] + level_t) / 2 for w in wrong]
+            null = [(v[w] * t).sum(1) / TEMPERATURE - (level_v[w] + level_t) / 2 for w in wrong]
             weights[outer, own] = _matched_share(x, np.concatenate(null))
     return weights
 
@@ -189,11 +225,11 @@ def _captions(model: Cca, rows: np.ndarray) -> Float32[np.ndarray, "n c"]:
     return unit_rows((rows - model.caption_mean) @ model.caption_map)
 
 
-def _level(codes: np.ndarray, references: np.ndarray) -> Float32[np.ndarray, " n"]:
+def levels(codes: np.ndarray, references: np.ndarray) -> Float32[np.ndarray, " n"]:
     """Return log mean exp of the similarities with references."""
     level = np.empty(len(codes), np.float32)
     for start in range(0, len(codes), 8192):
-        s = codes[start : start + 8192] @ references.T / np.float32(_TEMPERATURE)
+        s = codes[start : start + 8192] @ references.T / np.float32(TEMPERATURE)
         level[start : start + 8192] = np.log(np.exp(s).mean(axis=1))  # at most exp(10)
     return level
 
@@ -230,11 +266,11 @@ def _calibrated(
     joins = join[compared][:, None]
     repeated = np.repeat(compared, draws).reshape(wrong.shape)
     first = Evidence(fold, *codes, np.zeros(_STEPS), 1.0, 0.5, 0)
-    x = _information(first, compared, join[compared])
+    x = information(first, compared, join[compared])
     null, any_image = (
-        _information(first, repeated[y != joins], y[y != joins]) for y in (wrong, random)
+        information(first, repeated[y != joins], y[y != joins]) for y in (wrong, random)
     )
-    ratios, rate, auroc = _density_ratio(x, np.sort(null), any_image)
+    ratios, rate, auroc = density_ratio(x, np.sort(null), any_image)
     return Evidence(fold, *codes, ratios, rate, auroc, len(np.unique(join[joined])))
 
 
@@ -253,14 +289,14 @@ def _encoded(
     for f, model in enumerate(models):
         codes = _images(model, table.images)
         image_codes[f] = codes
-        image_level[f] = _level(codes, _captions(model, table.captions[some_captions]))
+        image_level[f] = levels(codes, _captions(model, table.captions[some_captions]))
         own = np.flatnonzero(fold == f)
         caption_codes[own] = _captions(model, table.captions[own])
-        caption_level[own] = _level(caption_codes[own], codes[some_images])
+        caption_level[own] = levels(caption_codes[own], codes[some_images])
     return image_codes, image_level, caption_codes, caption_level
 
 
-def _information(
+def information(
     evidence: Evidence, rows: Int[np.ndarray, " n"], images: Int[np.ndarray, " n"]
 ) -> Float32[np.ndarray, " n"]:
     """Return how much more similar a caption and an image are than either is to others."""
@@ -270,11 +306,11 @@ def _information(
         f = evidence.fold[r]
         s = np.einsum("nd,nd->n", evidence.caption_codes[r], evidence.image_codes[f, i])
         level = evidence.image_level[f, i] + evidence.caption_level[r]
-        x[start : start + 65536] = s / _TEMPERATURE - level / 2
+        x[start : start + 65536] = s / TEMPERATURE - level / 2
     return x
 
 
-def _density_ratio(
+def density_ratio(
     x: np.ndarray, null: np.ndarray, random: np.ndarray
 ) -> tuple[Float[np.ndarray, " steps"], float, float]:
     """Estimate the ratio of matched to random pairs by information; the rate; the AUROC."""

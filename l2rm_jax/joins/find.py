@@ -8,9 +8,11 @@ import numpy as np
 from jaxtyping import Bool, Int, Int64
 
 from l2rm_jax.errors import DataError
+from l2rm_jax.joins import maps
 from l2rm_jax.joins.blind import find_start
-from l2rm_jax.joins.evidence import LEAST_IMAGES, fit_evidence
+from l2rm_jax.joins.evidence import LEAST_IMAGES, Fits, OwnFits
 from l2rm_jax.joins.findings import UNREPAIRED, Named, name_both, name_rules
+from l2rm_jax.joins.known import KnownFits, KnownModels
 from l2rm_jax.joins.maps import Orders, read_orders
 from l2rm_jax.joins.placebo import passes
 from l2rm_jax.joins.search import Explanation, follow
@@ -106,6 +108,7 @@ def find_misaligned(
     texts: Sequence[str] | None = None,
     groups: Sequence | None = None,
     seed: int = 0,
+    known: KnownModels | None = None,
 ) -> Misaligned:
     """Find rows whose captions belong to the images of other rows by a rule, and undo it.
 
@@ -123,6 +126,7 @@ def find_misaligned(
       texts: [P] the captions as texts.
       groups: [P] folder, shard or batch of each row.
       seed: seed of the folds and of all samples.
+      known: models of other pairs, which are the evidence; None: models are fitted to the rows.
 
     Raises:
       DataError: lengths contradict each other, or a row has an image that is not there.
@@ -142,19 +146,23 @@ def find_misaligned(
         t = principal(captions, CAPTION_COMPONENTS)
         if min(v.shape[1], t.shape[1]) < 2:
             return Misaligned((), stored, stored, np.zeros(total, bool), "the vectors do not vary")
-        found = search(make_table(v, t, place[stored], names, texts, keys, numbers), seed)
+        table = make_table(v, t, place[stored], names, texts, keys, numbers)
+        fits: Fits = OwnFits(table, seed)
+        if known is not None:
+            fits = KnownFits(known, images, captions, listed, seed)
+        found = search(table, fits)
     return Misaligned(found.findings, listed[found.image_of], stored, found.suspicious)
 
 
-def search(table: Table, seed: int) -> Misaligned:
+def search(table: Table, fits: Fits) -> Misaligned:
     """Search a table (`find_misaligned`)."""
     orders = read_orders(table)
-    found = _search_once(table, orders, seed)
+    found = _search_once(table, orders, fits)
     if not found.changed.any():
         return found
     # A second rule may show once the first one is undone.
     v, t, names = table.images, table.captions, (table.ids, table.texts, table.keys)
-    more = _search_once(make_table(v, t, found.image_of, *names, table.groups), orders, seed)
+    more = _search_once(make_table(v, t, found.image_of, *names, table.groups), orders, fits)
     if not (further := [finding for finding in more.findings if finding.repaired]):
         return found
     findings = _joined(found.findings, further, len(table))
@@ -187,8 +195,8 @@ def _of_shared_rows(findings: Sequence[Finding], others: Sequence[Finding]) -> l
     ]
 
 
-def _search_once(table: Table, orders: Orders, seed: int) -> Misaligned:
-    found = _explained(table, orders, seed)
+def _search_once(table: Table, orders: Orders, fits: Fits) -> Misaligned:
+    found = _explained(table, orders, fits)
     image_of, suspicious = table.stored.copy(), np.zeros(len(table), bool)
     findings = []
     if found is None:
@@ -200,7 +208,7 @@ def _search_once(table: Table, orders: Orders, seed: int) -> Misaligned:
         repaired = one.kind not in UNREPAIRED
         matched = 0.0
         if repaired:
-            matched = passes(table, found, one, seed)
+            matched = passes(table, found, one, fits)
             if not matched:
                 continue
             rows = one.rows[join[one.rows] >= 0]
@@ -213,22 +221,22 @@ def _search_once(table: Table, orders: Orders, seed: int) -> Misaligned:
     )
 
 
-def _explained(table: Table, orders: Orders, seed: int) -> Explanation | None:
+def _explained(table: Table, orders: Orders, fits: Fits) -> Explanation | None:
     """Return the explanation of a table; None where nothing fits under any join."""
-    evidence = fit_evidence(table, table.stored, seed)
-    if evidence.usable:
-        found = follow(table, orders, evidence, [], seed, is_blind=False)
+    found = None
+    if (evidence := fits(table.stored)).usable:
+        found = follow(table, orders, fits, maps.stored(table), [], is_blind=False)
         if not found.is_empty or evidence.rate < 0.5:
             return found
-    start = find_start(table, orders, seed)
-    if start is not None and len(np.unique(start.images[start.images >= 0])) >= LEAST_IMAGES:
-        of_start = fit_evidence(table, start.images, seed)
-        if of_start.usable:
-            known = [start] if start.name[0] != "windows" else []
-            blind = follow(table, orders, of_start, known, seed, is_blind=True)
-            if not blind.is_empty:
-                return blind
-    return found if evidence.usable else None
+    start = find_start(table, orders, fits)
+    if start is None or len(np.unique(start.images[start.images >= 0])) < LEAST_IMAGES:
+        return found
+    if fits(start.images).usable:
+        known = [start] if start.name[0] != "windows" else []
+        blind = follow(table, orders, fits, start, known, is_blind=True)
+        if not blind.is_empty:
+            return blind
+    return found
 
 
 def _finding(one: Named, repaired: bool, matched: float, total: int) -> Finding:

@@ -7,7 +7,7 @@ along its rows. A family of n maps costs log n nats for each of its maps.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -19,6 +19,8 @@ from l2rm_jax.joins.table import Table
 REACH = 5  # offsets that are always tried, in rows and in images
 SLOPES = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 32)
 TURNS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32)
+_LEAST_SHUFFLED = 32  # rows of a piece
+_LEAST_DEALT = 8  # entries of a list
 SET_ORDER = "as a Python set holds their numbers"
 OFFSETS = ("rows on", "images on")
 
@@ -178,29 +180,29 @@ def arranged(table: Table, orders: Orders, a: int, b: int) -> Iterator[Arrangeme
         yield ("texts", name), 3.5, slots[np.argsort(length[a:b], kind="stable")]
         order = np.argsort(-length[a:b], kind="stable")
         yield ("texts", f"{name}, longest first"), 3.5, slots[order]
-    for name, order in keys.shuffles(b - a):
+    for name, order in keys.shuffles(b - a) if b - a >= _LEAST_SHUFFLED else ():
         yield ("shuffled", name), 4.5, slots[order]
     yield ("rows reversed",), 2.0, slots[::-1]
-    yield from _taken_in_turn(slots, "rows", partial(np.take, slots))
+    for name, cost, order in _in_turn(b - a):
+        yield (*name, "rows"), cost, slots[order]
     if len(shown) < b - a:
-        spread = partial(_spread, shown, repeats)
-        yield from _taken_in_turn(shown, "images", spread)
-        yield ("images reversed",), 2.0, spread(np.arange(len(shown))[::-1])
+        for name, cost, order in _in_turn(len(shown)):
+            yield (*name, "images"), cost, np.repeat(shown[order], repeats[order])
+        yield ("images reversed",), 2.0, np.repeat(shown[::-1], repeats[::-1])
 
 
-def _spread(shown: np.ndarray, repeats: np.ndarray, order: np.ndarray) -> np.ndarray:
-    return np.repeat(shown[order], repeats[order])
-
-
-def _taken_in_turn(values: np.ndarray, unit: str, pick: partial) -> Iterator[Arrangement]:
-    size = len(values)
+@lru_cache(maxsize=64)
+def _in_turn(size: int) -> list[Arrangement]:
+    """Return places that are exchanged with their neighbours, or were dealt to lists."""
+    found: list[Arrangement] = []
     if size % 2 == 0:
-        yield ("neighbours", unit), 3.0, pick(np.arange(size) ^ 1)
+        found.append((("neighbours",), 3.0, np.arange(size) ^ 1))
     for n in TURNS:
-        if 2 * n <= size:
+        if _LEAST_DEALT * n <= size:
             order = dealt(np.arange(size), n)
-            yield ("dealt", n, unit), 4.0, pick(order)
-            yield ("interleaved", n, unit), 4.0, pick(inverse(order))
+            found.append((("dealt", n), 4.0, order))
+            found.append((("interleaved", n), 4.0, inverse(order)))
+    return found
 
 
 def grouped(table: Table, orders: Orders) -> list[Map]:

@@ -15,6 +15,7 @@ _CLASSES = 16  # most classes of a period that are off
 _SAMPLED = 40  # rows that all arrangements of a piece are tried on
 _LATE, _LATE_COST = (0, 1, -1), math.log(8)  # rows that an order is late by too
 _CHECKED = 400  # rows that good ones are tried on
+_GOOD = 15.0  # nats that a piece gains by an arrangement, at least
 
 
 def arrangements(view: View, orders: Orders, a: int, b: int) -> list[Map]:
@@ -24,8 +25,10 @@ def arrangements(view: View, orders: Orders, a: int, b: int) -> list[Map]:
         return []
     whole = b - a > 0.97 * total
     edges, reach = ([(0, total)], 0) if whole else _edges(view, a, b)
-    some = np.unique(np.linspace(edges[0][0], edges[0][1] - 1, min(_SAMPLED, b - a)).astype(int))
     low, high = min(x for x, _ in edges), max(x for _, x in edges)
+    some = np.arange(low, high)
+    if is_sampled := len(some) > 2 * _SAMPLED:
+        some = np.unique(np.linspace(edges[0][0], edges[0][1] - 1, _SAMPLED).astype(int))
     shown = np.unique(table.stored[low:high])
     place = np.zeros(len(table.images), int)
     place[shown] = np.arange(len(shown))
@@ -42,7 +45,10 @@ def arrangements(view: View, orders: Orders, a: int, b: int) -> list[Map]:
         images = values[:, at % (end - first)]
         gains = block[own, place[images]] - view.stored[rows]
         gains = np.where(images != table.stored[rows], gains, 0).mean(axis=2)
-        for k, late in zip(*np.nonzero(gains > 0.5), strict=True):
+        good = gains > 0.5
+        if not is_sampled:
+            good &= gains * (end - first) / table.siblings > _GOOD
+        for k, late in zip(*np.nonzero(good), strict=True):
             name, cost, values = offered[k]
             if _LATE[late]:
                 name, cost = (*name, ("late", _LATE[late])), cost + _LATE_COST
@@ -50,7 +56,7 @@ def arrangements(view: View, orders: Orders, a: int, b: int) -> list[Map]:
             rows = np.arange(first, end)[:: max(1, (end - first) // _CHECKED)]
             gain = capped(view.evidence, rows, values[rows - first]) - view.stored[rows]
             value = gain.mean() * (end - first) / table.siblings - cost
-            if value > 15:
+            if value > _GOOD:
                 found.append((value, name, cost, first, end, values))
     offers: dict[tuple, Map] = {}
     for _, name, cost, first, end, values in sorted(found, key=lambda x: -x[0]):

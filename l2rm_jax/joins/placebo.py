@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Float, Int
 
-from l2rm_jax.joins.evidence import LEAST_IMAGES, Evidence, fit_evidence
+from l2rm_jax.joins.evidence import LEAST_IMAGES, Evidence, Fits
 from l2rm_jax.joins.findings import Named
 from l2rm_jax.joins.search import Explanation
 from l2rm_jax.joins.table import Table
@@ -11,7 +11,7 @@ from l2rm_jax.joins.table import Table
 _OFFSETS = [d for k in range(1, 11) for d in (k, -k)]
 
 
-def passes(table: Table, found: Explanation, one: Named, seed: int) -> float:
+def passes(table: Table, found: Explanation, one: Named, fits: Fits) -> float:
     """Return the share of rows that fit under the repair; 0 if the finding fails the test.
 
     The models lack the fold of each row, and, where enough other rows are left, all rows of the
@@ -22,7 +22,7 @@ def passes(table: Table, found: Explanation, one: Named, seed: int) -> float:
     others[one.rows] = False
     kept = len(np.unique(join[others & (join >= 0)]))
     fitted = others if kept >= 3 * LEAST_IMAGES and others.sum() >= 300 else None
-    evidence = fit_evidence(table, join, seed + 1, fitted)
+    evidence = fits.without(join, fitted)
     rows = one.rows[join[one.rows] != table.stored[one.rows]]
     rows = rows[join[rows] >= 0]
     if not len(rows):

@@ -11,7 +11,7 @@ from jaxtyping import Float32, Int
 from l2rm_jax.joins import maps as rules
 from l2rm_jax.joins import offers, windows
 from l2rm_jax.joins.emission import View, capped, emission, make_view
-from l2rm_jax.joins.evidence import LEAST_IMAGES, Evidence, fit_evidence
+from l2rm_jax.joins.evidence import LEAST_IMAGES, Fits
 from l2rm_jax.joins.maps import OFFSETS, Map, Orders
 from l2rm_jax.joins.path import WIDTH, best_path, pieces, runs
 from l2rm_jax.joins.table import Table
@@ -87,22 +87,22 @@ class _Search:
 
 
 def follow(
-    table: Table, orders: Orders, evidence: Evidence, known: list[Map], seed: int, is_blind: bool
+    table: Table, orders: Orders, fits: Fits, start: Map, known: list[Map], is_blind: bool
 ) -> Explanation:
     """Explain the rows, fit to the explained join, and again, until the join no longer changes.
 
     Args:
       table: the rows.
       orders: readings of its ids and texts.
-      evidence: models of the stored join, or of another one to start from.
+      fits: models of joins of these rows.
+      start: the join to start from.
       known: maps that the start is made of.
-      seed: seed of the fits.
       is_blind: whether the stored join has nothing to fit to.
     """
     tried: Counter = Counter()
-    join, count = table.stored, 0
+    join, fitted, count = table.stored, start.images, 0
     for _ in range(_TURNS):
-        view = make_view(table, evidence)
+        view = make_view(table, fits(fitted))
         search = _explain(view, orders, known, count, tried)
         labels = search.decode()
         found = _used(view, search.maps, labels)
@@ -114,7 +114,6 @@ def follow(
         images = len(np.unique(fitted[fitted >= 0]))
         if not known or changed <= max(3, len(table) // 500) or images < LEAST_IMAGES:
             break
-        evidence = fit_evidence(table, fitted, seed)
     if not known:
         return found
     return _plainer(_simpler(_in_part(_filled(found)), orders))
@@ -284,6 +283,7 @@ def _simpler(found: Explanation, orders: Orders) -> Explanation:
                 best = value, m, first, end
         if best is not None:
             _, m, first, end = best
+            values[len(maps)] = emission(view, m.images)  # it may reach into the next pieces
             maps.append(m)
             labels[a:b] = STORED
             labels[first:end] = len(maps) - 1

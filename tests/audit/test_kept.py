@@ -7,6 +7,7 @@ import pytest
 
 from l2rm_jax import audit_pairs, main, open_audit, open_judge
 from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.joins import evidence
 from l2rm_jax.judging.verdict import verdict
 from tests.audit.made import make_judgement
 from tests.judging.synthetic import make_pairs
@@ -58,6 +59,11 @@ def test_new_pairs_are_audited_by_a_kept_judge(tmp_path, monkeypatch, capsys):
     again = audit_pairs(images, captions, judge=judge, top=0).judgement
     np.testing.assert_array_equal(again.p, found.p)
     assert again.rate == found.rate and list(verdict(again)) == list(verdict(found))
+    monkeypatch.setattr(evidence, "fit_evidence", None)  # the judge's models find misaligned rows
+    late = audit_pairs(images, np.roll(captions, 2, axis=0), judge=judge, top=0)
+    assert late.misaligned.changed.mean() > 0.9
+    assert [finding.kind for finding in late.misaligned.findings] == ["shifted"]
+    assert late.repaired.rate.estimate == pytest.approx(found.rate.estimate, abs=0.05)
 
 
 def test_a_judge_and_a_finished_judgement_are_refused(tmp_path, monkeypatch):

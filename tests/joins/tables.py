@@ -115,10 +115,11 @@ def synthetic(images: int, each: int, seed: int) -> Pairs:
     return Pairs(v.astype(np.float32), t.astype(np.float32), texts, names, each)
 
 
-def flickr8k(directory: Path, images: int, each: int, seed: int) -> Pairs:
+def flickr8k(directory: Path, images: int, each: int, seed: int, of: slice = slice(None)) -> Pairs:
     """Images of Flickr8k at random, in a random order: mean of the regions, MiniLM's captions."""
     pooled, vectors, texts, names = _flickr8k(directory)
-    rows = np.random.default_rng([seed, images, each]).permutation(len(pooled))[:images]
+    some = np.arange(len(pooled))[of]
+    rows = np.random.default_rng([seed, images, each]).permutation(some)[:images]
     own = (rows[:, None] * 5 + np.arange(each)).ravel()
     return Pairs(
         pooled[rows], vectors[own], [texts[k] for k in own], [names[k] for k in rows], each

@@ -1,0 +1,116 @@
+"""Evidence by models of other pairs, such as a kept judge's: they need no join to be fitted to."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Float32, Int
+
+from l2rm_jax.joins.evidence import TEMPERATURE, Evidence, density_ratio, information, levels
+from l2rm_jax.linear.cca import Cca
+from l2rm_jax.linear.rows import BLOCK, Rows, TakenRows, unit_rows
+
+_DRAWS = 20  # random captions of each image of the reference
+_MOST_RATE = 0.5  # of random pairs, as a join in which all rows are wrong may be no noise
+
+
+class KnownModels(NamedTuple):
+    """Models of folds, and matched pairs that the model of their fold has not seen.
+
+    Attributes:
+      models: of the folds.
+      images, captions: [folds, R, components] codes of the matched pairs.
+      fold: [images] fold of each image of the table.
+      temperature: divisor of the cosines.
+    """
+
+    models: Sequence[Cca]
+    images: Float32[np.ndarray, "F R c"]
+    captions: Float32[np.ndarray, "F R c"]
+    fold: Int[np.ndarray, " I"]
+    temperature: float
+
+
+class KnownFits:
+    """Evidence (`Fits`) by models of other pairs."""
+
+    def __init__(
+        self,
+        known: KnownModels,
+        images: Rows,
+        captions: Rows,
+        listed: Int[np.ndarray, " I"],
+        seed: int,
+    ) -> None:
+        self.seed = seed
+        self._known, self._fold = known, known.fold[listed]
+        self._images, self._captions = TakenRows(images, listed), captions
+
+    def __call__(self, join: Int[np.ndarray, " P"]) -> Evidence:
+        """As `Fits`; a row has the fold of the image that it is joined to."""
+        image_codes, image_level = self._of_images
+        fold = np.where(join >= 0, self._fold[join], 0)
+        codes = np.empty((len(join), image_codes.shape[2]), np.float32)
+        level = np.empty(len(join), np.float32)
+        for f, model in enumerate(self._known.models):
+            own = np.flatnonzero(fold == f)
+            of_fold = _encoded(self._captions, own, model.caption_mean, model.caption_map)
+            codes[own] = of_fold * self._scale
+            level[own] = levels(codes[own], self._known.images[f])
+        ratios, auroc, middle = self._reference
+        images = self._known.images.shape[0] * self._known.images.shape[1]
+        sides = image_codes, image_level, codes, level
+        found, joined = Evidence(fold, *sides, ratios, _MOST_RATE, auroc, images), join >= 0
+        x = information(found, np.flatnonzero(joined), join[joined])
+        return replace(found, rate=min(2 * float((x < middle).mean()), _MOST_RATE))
+
+    def without(self, join: Int[np.ndarray, " P"], _: object = None) -> Evidence:
+        """As `Fits`: the models have not seen any row."""
+        return self(join)
+
+    @property
+    def _scale(self) -> np.float32:
+        """Factor of captions' codes, as evidence divides all cosines by one temperature."""
+        return np.float32(TEMPERATURE / self._known.temperature)
+
+    @cached_property
+    def _of_images(self) -> tuple[Float32[np.ndarray, "F I c"], Float32[np.ndarray, "F I"]]:
+        """Codes and levels of all images by the model of each fold."""
+        every = np.arange(len(self._fold))
+        codes = np.stack(
+            [_encoded(self._images, every, x.image_mean, x.image_map) for x in self._known.models]
+        )
+        captions = self._known.captions * self._scale
+        return codes, np.stack([levels(*sides) for sides in zip(codes, captions, strict=True)])
+
+    @cached_property
+    def _reference(self) -> tuple[Float[np.ndarray, " steps"], float, float]:
+        """Density ratio and AUROC of the reference, and the median information at random."""
+        rng, matched, random = np.random.default_rng(self.seed), [], []
+        for images, captions in zip(self._known.images, self._known.captions, strict=True):
+            scaled, count = images @ captions.T / self._known.temperature, len(images)
+            others = np.exp(scaled)
+            np.fill_diagonal(others, 0)
+            of_images, of_captions = (np.log(others.sum(axis=k) / (count - 1)) for k in (1, 0))
+            x = scaled - (of_images[:, None] + of_captions) / 2
+            matched.append(np.diag(x))
+            row = np.arange(count)[:, None]
+            random.append(x[row, (row + rng.integers(1, count, (count, _DRAWS))) % count].ravel())
+        null = np.sort(np.concatenate(random))
+        ratios, _, auroc = density_ratio(np.concatenate(matched), null, null)
+        return ratios, auroc, float(np.median(null))
+
+
+def _encoded(
+    vectors: Rows,
+    rows: Int[np.ndarray, " n"],
+    mean: Float32[np.ndarray, " d"],
+    directions: Float32[np.ndarray, "d c"],
+) -> Float32[np.ndarray, "n c"]:
+    codes = np.empty((len(rows), directions.shape[1]), np.float32)
+    for start in range(0, len(rows), BLOCK):
+        at = slice(start, start + BLOCK)
+        codes[at] = unit_rows((np.asarray(vectors[rows[at]], np.float32) - mean) @ directions)
+    return codes
