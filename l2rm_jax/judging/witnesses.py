@@ -93,21 +93,33 @@ def likeness(
       key: hash of each image.
     """
     found, shown = np.empty(len(pairs), np.float32), np.empty((len(pairs), _SHOWN), np.int32)
-    codes, said = (jnp.asarray(x, jnp.float32) for x in (witnesses.codes, witnesses.captions))
-    for start in range(0, len(found), _BLOCK):
-        rows = np.arange(start, min(start + _BLOCK, len(found)))
-        block = np.pad(rows, (0, _BLOCK - len(rows)), mode="edge")
-        image = pairs.image_of[block]
-        similar = np.array(_cosines(np.asarray(pairs.images[image], np.float32), model, codes))
-        similar[key[image, None] == witnesses.keys] = -np.inf
+    codes, said = jnp.asarray(witnesses.codes, jnp.float32), jnp.asarray(witnesses.captions)
+    order = np.argsort(pairs.image_of, kind="stable")
+    images, first = np.unique(pairs.image_of[order], return_index=True)
+    for start in range(0, len(images), _BLOCK):
+        some = images[start : start + _BLOCK]
+        of_images = np.asarray(pairs.images[_filled(some)], np.float32)
+        similar = np.array(_cosines(of_images, model, codes))[: len(some)]
+        similar[key[some, None] == witnesses.keys] = -np.inf
         near = _highest(similar)
-        captions = unit_rows(np.asarray(pairs.captions[block], np.float32) - witnesses.mean)
         similar = np.take_along_axis(similar, near, axis=1)
-        values, best = map(np.asarray, _weighted(similar, captions, said, near))
-        first = np.argsort(-similar, axis=1, kind="stable")[:, :_SHOWN]
-        places = np.take_along_axis(near * _EACH + best, first, axis=1)
-        found[rows], shown[rows] = values[: len(rows)], places[: len(rows)]
+        rows = order[first[start] : np.append(first, len(order))[start + len(some)]]
+        for place in range(0, len(rows), _BLOCK):
+            at = rows[place : place + _BLOCK]
+            block = _filled(at)
+            image = np.searchsorted(some, pairs.image_of[block])
+            captions = unit_rows(np.asarray(pairs.captions[block], np.float32) - witnesses.mean)
+            of_pairs = similar[image], captions, near[image]
+            values, best = map(np.asarray, _weighted(said, *of_pairs))
+            highest = np.argsort(-similar[image], axis=1, kind="stable")[:, :_SHOWN]
+            places = np.take_along_axis(near[image] * _EACH + best, highest, axis=1)
+            found[at], shown[at] = values[: len(at)], places[: len(at)]
     return found, shown
+
+
+def _filled(rows: Int[np.ndarray, " n"]) -> Int[np.ndarray, " block"]:
+    """Return a whole block of rows, of which the last one is repeated."""
+    return np.pad(rows, (0, _BLOCK - len(rows)), mode="edge")
 
 
 def _highest(similar: Float[np.ndarray, "n W"]) -> Int[np.ndarray, "n k"]:
@@ -123,12 +135,19 @@ def _cosines(images: jax.Array, model: Cca, codes: jax.Array) -> jax.Array:
 
 @jax.jit
 def _weighted(
-    similar: jax.Array, captions: jax.Array, said: jax.Array, near: jax.Array
+    said: jax.Array, similar: jax.Array, captions: jax.Array, near: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Return the mean over near images of the highest cosine with their captions, and its place."""
-    cosines = jnp.einsum("bkcd,bd->bkc", said[near], captions)
-    weights = jax.nn.softmax(similar / _TEMPERATURE, axis=1)
-    return jnp.sum(weights * cosines.max(axis=2), axis=1), cosines.argmax(axis=2)
+
+    def of_pair(
+        pair: tuple[jax.Array, jax.Array, jax.Array],
+    ) -> tuple[jax.Array, jax.Array]:
+        similar, caption, near = pair
+        cosines = jnp.matmul(said[near].astype(jnp.float32), caption, precision="highest")
+        weights = jax.nn.softmax(similar / _TEMPERATURE)
+        return jnp.sum(weights * cosines.max(axis=1)), cosines.argmax(axis=1)
+
+    return jax.lax.map(of_pair, (similar, captions, near))  # at once, it would not fit the cache
 
 
 def write_witnesses(path: Path, witnesses: Witnesses) -> None:
