@@ -17,15 +17,15 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from ml_collections import ConfigDict
 
 from l2rm_jax.data.loading import PRETRAINED, PRETRAINED_IMAGES
-from l2rm_jax.data.pieces import needed_module
-from l2rm_jax.data.pretrained import SMALL_FILES
 from l2rm_jax.data.record import DATASET_FILE
 from l2rm_jax.data.run_words import VOCABULARY_FILE
-from l2rm_jax.data.weights import WEIGHT_FILE
 from l2rm_jax.errors import CheckpointError, first_line
 from l2rm_jax.evaluation.recall import DIRECTIONS, RECALL_AT
 from l2rm_jax.jobs.files import new_directory, replace_file
 from l2rm_jax.methods.base import TrainState
+from l2rm_jax.pretrained.directory import SMALL_FILES
+from l2rm_jax.pretrained.tokenizer import needed_module
+from l2rm_jax.pretrained.weight_files import WEIGHT_FILE
 from l2rm_jax.run.config_file import CONFIG_FILE
 from l2rm_jax.run.pretrained import CAPTIONS, IMAGES, Side
 from l2rm_jax.run.results import RESULTS_FILE, versions

@@ -16,7 +16,6 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.data.files import open_arrays, replace_arrays
 from l2rm_jax.data.loading import PRETRAINED, PRETRAINED_IMAGES
-from l2rm_jax.data.pretrained import SOURCE_FILE, Encoders, Pretrained, open_pretrained
 from l2rm_jax.data.train_pairs import Data, TrainPairs
 from l2rm_jax.devices.hosts import is_primary, wait_for_file
 from l2rm_jax.devices.parallel import matmul_precision
@@ -25,6 +24,7 @@ from l2rm_jax.methods.base import TrainState
 from l2rm_jax.methods.closed_form import FITTED_HEAD
 from l2rm_jax.methods.learned_scale import GROUP
 from l2rm_jax.models import REGIONS, WORDS
+from l2rm_jax.pretrained.directory import SOURCE_FILE, Encoders, Pretrained, open_pretrained
 from l2rm_jax.run.config_file import with_changes
 from l2rm_jax.run.frozen_encoder import judged_vectors, with_vectors
 from l2rm_jax.run.judgement import uses_judgement

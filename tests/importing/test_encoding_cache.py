@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
-from l2rm_jax.data.encoders.encoder import Encoder
 from l2rm_jax.importing import encoding_cache
 from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.request import Request
+from l2rm_jax.pretrained.feature_encoder import Encoder
 from tests.importing.made import PixelEncoder, encoded, picture, write_csv
 
 IMAGES = 12

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, UInt8
 
-from l2rm_jax.bases import Preparation
+from l2rm_jax.pretrained.specs import Preparation
 
 
 def to_numbers(

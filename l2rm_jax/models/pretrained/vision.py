@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from l2rm_jax.bases import ImageBase
 from l2rm_jax.models.layers import Linear, l2_normalise, sample_keys
 from l2rm_jax.models.pretrained.blocks import ACTIVATIONS, Attention, layer_norm, run_blocks
+from l2rm_jax.pretrained.specs import ImageBase
 
 _table_init = nn.initializers.normal(0.02)
 

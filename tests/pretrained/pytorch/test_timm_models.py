@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from l2rm_jax.data.encoders import make_encoder
 from l2rm_jax.errors import ConfigError, DataError
-from tests.data.encoders.tiny_models import pictures, save_backbone, torch
+from l2rm_jax.pretrained.pytorch.choose import make_encoder
+from tests.pretrained.pytorch.tiny_models import pictures, save_backbone, torch
 
 timm = pytest.importorskip("timm")
 

@@ -20,12 +20,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from l2rm_jax.data.encoders.backbone import load_backbone
-from l2rm_jax.data.encoders.dual import is_dual, load_dual
-from l2rm_jax.data.encoders.encoder import CaptionEncoder, Encoder, ImageEncoder
-from l2rm_jax.data.encoders.pixels import load_pixels
-from l2rm_jax.data.encoders.sentence import load_sentence_encoder
 from l2rm_jax.errors import ConfigError, expand_home, nearest_path
+from l2rm_jax.pretrained.feature_encoder import CaptionEncoder, Encoder, ImageEncoder
+from l2rm_jax.pretrained.pytorch.pixels import load_pixels
+from l2rm_jax.pretrained.pytorch.sentence import load_sentence_encoder
+from l2rm_jax.pretrained.pytorch.timm_models import load_backbone
+from l2rm_jax.pretrained.pytorch.transformers_models import is_dual, load_dual
 
 
 class Kind(NamedTuple):

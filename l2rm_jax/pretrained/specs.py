@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from l2rm_jax.bases.preparation import Preparation, is_number
 from l2rm_jax.errors import DataError
+from l2rm_jax.pretrained.preparation import Preparation, is_number
 
 KINDS = ("bert", "clip", "siglip")  # of `model_type`
 MOST_ROWS = 1 << 17  # of any size in a config.json: widths, positions, pixels of a side

@@ -11,10 +11,10 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
-from l2rm_jax.bases import Preparation
-from l2rm_jax.data.pictures import prepare
-from l2rm_jax.data.pretrained import open_pretrained, read_kind
 from l2rm_jax.errors import ConfigError
+from l2rm_jax.pretrained.directory import open_pretrained, read_kind
+from l2rm_jax.pretrained.preparation import prepare
+from l2rm_jax.pretrained.specs import Preparation
 
 PIXELS = "pixels"  # the value of `kind` in `dataset.json`
 
@@ -31,7 +31,7 @@ class PixelImages:
 
     def encode(self, pictures: Sequence[Image.Image]) -> UInt8[np.ndarray, "n S S 3"]:
         """Resize and cut pictures, and return their pixels."""
-        return np.stack([prepare(picture, self._preparation) for picture in pictures])
+        return prepare(pictures, self._preparation)
 
 
 def load_pixels(directory: str, with_tokens: bool) -> tuple[PixelImages, None]:

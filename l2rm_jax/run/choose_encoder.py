@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from l2rm_jax.bases import Bases
-from l2rm_jax.data.encoders import Kind
-from l2rm_jax.data.encoders import make_encoder as make_imported
-from l2rm_jax.data.encoders.encoder import CaptionFeatures, Encoder, ImageFeatures
-from l2rm_jax.data.pictures import prepare
 from l2rm_jax.data.pixels import Pixels
-from l2rm_jax.data.pretrained import POOLING_FILE, Pretrained, open_pretrained, read_kind
 from l2rm_jax.devices.parallel import matmul_precision
 from l2rm_jax.errors import ConfigError
+from l2rm_jax.pretrained.directory import POOLING_FILE, Pretrained, open_pretrained, read_kind
+from l2rm_jax.pretrained.feature_encoder import CaptionFeatures, Encoder, ImageFeatures
+from l2rm_jax.pretrained.preparation import prepare
+from l2rm_jax.pretrained.pytorch.choose import Kind
+from l2rm_jax.pretrained.pytorch.choose import make_encoder as make_imported
+from l2rm_jax.pretrained.specs import Bases
 from l2rm_jax.run.frozen_encoder import FrozenCaptions, FrozenImages
 
 _BATCH, _CAPTION_BATCH = 32, 128
@@ -30,7 +30,7 @@ _MAX_TOKENS = 64  # of a caption given as words; training uses no more
 
 
 def make_encoder(spec: str, tokens: str | None = None) -> Encoder:
-    """Load the encoder that `--encoder` names, as `data.encoders.make_encoder` does.
+    """Load the encoder that `--encoder` names, as `pytorch.choose.make_encoder` does.
 
     `jax:DIR` is added: a CLIP or SigLIP in a directory, or after `+` also a BERT.
     """
@@ -57,7 +57,7 @@ class JaxImages:
     def encode(self, pictures: Sequence[Image.Image]) -> ImageFeatures:
         """Unit vectors of pictures; with tokens, the picture's vector and its patches."""
         preparation = self._opened.bases.image.preparation
-        pixels = np.stack([prepare(picture, preparation) for picture in pictures])
+        pixels = prepare(pictures, preparation)
         with matmul_precision("float32"):
             blocks = [*self._encoder.blocks(Pixels.from_array(pixels, "pictures"), _BATCH)]
         states = np.concatenate([each for _, each, _ in blocks]).astype(np.float16)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from l2rm_jax.data.encoders import make_encoder
 from l2rm_jax.errors import ConfigError, DataError
-from tests.data.encoders.tiny_models import SAVE, captions, pictures, torch, transformers
+from l2rm_jax.pretrained.pytorch.choose import make_encoder
+from tests.pretrained.pytorch.tiny_models import SAVE, captions, pictures, torch, transformers
 
 KINDS = [*SAVE]
 ROUNDED = 2e-3  # float16 of numbers below 1, and float32 of batches of other sizes

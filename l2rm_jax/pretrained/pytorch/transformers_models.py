@@ -18,8 +18,9 @@ import numpy as np
 from jaxtyping import Float, Float16
 from PIL import Image
 
-from l2rm_jax.data.encoders.captions import CaptionModel
-from l2rm_jax.data.encoders.weights import (
+from l2rm_jax.errors import ConfigError
+from l2rm_jax.pretrained.pytorch.captions import CaptionModel
+from l2rm_jax.pretrained.pytorch.library import (
     as_float16,
     describe_model,
     exact_inference,
@@ -29,7 +30,6 @@ from l2rm_jax.data.encoders.weights import (
     on_device,
     unit_length,
 )
-from l2rm_jax.errors import ConfigError
 
 _CLIPS = ("clip", "metaclip_2")
 _SIGLIPS = ("siglip", "siglip2")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from l2rm_jax.bases import Bases, ImageBase, Stack, TextBase
+from l2rm_jax.pretrained.specs import Bases, ImageBase, Stack, TextBase
 
 Shape = tuple[int, ...]
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, Int32
 
-from l2rm_jax.data.encoders.encoder import CaptionFeatures
-from l2rm_jax.data.encoders.weights import (
+from l2rm_jax.pretrained.feature_encoder import CaptionFeatures
+from l2rm_jax.pretrained.pytorch.library import (
     as_float16,
     describe_model,
     exact_inference,

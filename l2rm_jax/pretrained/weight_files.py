@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from l2rm_jax.bases import Bases
-from l2rm_jax.bases.arrays import group_places, may_be_left_over, our_name
-from l2rm_jax.data.pieces import needed_module
-from l2rm_jax.data.regular_files import JSON, read_regular
 from l2rm_jax.errors import DataError, Problems, first_line
+from l2rm_jax.jobs.regular_files import JSON, read_regular
+from l2rm_jax.pretrained.arrays import group_places, may_be_left_over, our_name
+from l2rm_jax.pretrained.specs import Bases
+from l2rm_jax.pretrained.tokenizer import needed_module
 
 WEIGHT_FILE = "model.safetensors"
 INDEX_FILE = f"{WEIGHT_FILE}.index.json"

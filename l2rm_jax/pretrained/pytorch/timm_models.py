@@ -13,7 +13,8 @@ import numpy as np
 from jaxtyping import Float, Float16
 from PIL import Image
 
-from l2rm_jax.data.encoders.weights import (
+from l2rm_jax.errors import ConfigError, DataError, StoppedError, first_line
+from l2rm_jax.pretrained.pytorch.library import (
     as_float16,
     describe_model,
     exact_inference,
@@ -22,7 +23,6 @@ from l2rm_jax.data.encoders.weights import (
     on_device,
     quiet_hub,
 )
-from l2rm_jax.errors import ConfigError, DataError, StoppedError, first_line
 
 _BATCH = 32
 _SIDE = 6

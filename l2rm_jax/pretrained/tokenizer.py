@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int, Int32
 
-from l2rm_jax.bases import PieceIds, TextBase
 from l2rm_jax.errors import ConfigError, DataError, Problems, first_line
+from l2rm_jax.pretrained.specs import PieceIds, TextBase
 
 TOKENIZER_FILE, MASK = "tokenizer.json", "[MASK]"
 _BLOCK = 10_000  # captions that the tokenizer gets at once

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from l2rm_jax.data.encoders.captions import CaptionModel
-from l2rm_jax.data.encoders.weights import (
+from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.pretrained.pytorch.captions import CaptionModel
+from l2rm_jax.pretrained.pytorch.library import (
     from_directory_cache_or_network,
     library,
     load_model,
     on_device,
 )
-from l2rm_jax.errors import ConfigError, DataError
 
 _FILES = "config.json, model.safetensors and the files of the tokenizer"
 
