@@ -26,8 +26,7 @@ from l2rm_jax.importing.splits import NONE, SPLITS
 from l2rm_jax.importing.table_pairs import TablePairs, reject_pairs
 from l2rm_jax.jobs import Job
 from l2rm_jax.jobs.files import replace_file
-from l2rm_jax.pretrained.feature_encoder import Encoder
-from l2rm_jax.pretrained.pytorch.pixels import PIXELS
+from l2rm_jax.pretrained.feature_encoder import PIXELS, Encoder
 from l2rm_jax.version import __version__
 
 _log = logging.getLogger(__name__)
@@ -83,7 +82,7 @@ def import_data(
 
 
 def load_encoder(name: str, tokens: str | None) -> Encoder:
-    """Load an encoder by its name and `--tokens` (`run.choose_encoder.make_encoder`)."""
+    """Load an encoder by its name and `--tokens` (`choose_encoder.make_encoder`)."""
     _log.info("loading the encoder %s", name)
     from l2rm_jax.run import choose_encoder  # takes seconds, and is not needed for vectors
 

@@ -16,7 +16,7 @@ from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.head import make_head
 from l2rm_jax.models.layers import l2_normalise, masked_mean, sample_keys
 from l2rm_jax.models.pretrained import TextTransformer, VisionTransformer
-from l2rm_jax.models.pretrained.pixels import random_crop, to_numbers
+from l2rm_jax.models.pretrained.vision import random_crop, to_numbers
 from l2rm_jax.pretrained.specs import Bases
 
 

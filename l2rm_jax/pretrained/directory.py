@@ -230,7 +230,7 @@ def open_pretrained(
 
 
 def read_kind(directory: str | Path) -> str:
-    """Read the `model_type` of a directory or a model on the Hub, one of `bases.KINDS`.
+    """Read the `model_type` of a directory or a model on the Hub, one of `specs.KINDS`.
 
     Raises:
       DataError: there is no such directory or no config.json, or its type is another.

@@ -17,10 +17,12 @@ CaptionFeatures = (
     tuple[Float16[np.ndarray, "n D"], None]
     | tuple[Float16[np.ndarray, "n W D"], Int32[np.ndarray, " n"]]
 )
+PIXELS = "pixels"  # the kind of an encoder without a model, in `dataset.json`
+MAX_TOKENS = 64  # of a caption encoded as words; training uses no more
 _PROBE = 25, 33, 3  # shape of the picture in `Encoder.image_key`
 
 
-class ImageEncoder(Protocol):
+class PictureEncoder(Protocol):
     """Image half of an encoder: turn pictures into features."""
 
     def describe(self) -> dict[str, Any]: ...
@@ -53,7 +55,7 @@ class Encoder:
       captions: the model of captions, the same or another; None: captions stay words.
     """
 
-    def __init__(self, name: str, images: ImageEncoder, captions: CaptionEncoder | None):
+    def __init__(self, name: str, images: PictureEncoder, captions: CaptionEncoder | None):
         self.name, self._images, self._captions = name, images, captions
 
     def describe(self) -> dict[str, Any]:

@@ -4,8 +4,8 @@ A **base** is a pretrained transformer in front of an encoder of the retrieval m
 reads its sizes from a `config.json` written by Hugging Face's transformers; such a file leaves out
 fields that have the default of transformers, so the defaults are repeated here. `preparation` reads
 the preprocessing of its pictures, and `arrays` maps the arrays of a weight file to our parameters.
-`data.pretrained` reads the files and `models.pretrained` computes; both use these descriptions and
-are independent of each other. May import `errors`.
+`directory` reads the files and `models.pretrained` computes; both use these descriptions and are
+independent of each other.
 """
 
 import dataclasses

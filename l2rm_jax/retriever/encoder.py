@@ -6,8 +6,7 @@ from typing import Any
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pictures import upright_pictures
 from l2rm_jax.errors import DataError
-from l2rm_jax.pretrained.feature_encoder import Encoder
-from l2rm_jax.pretrained.pytorch.pixels import PIXELS
+from l2rm_jax.pretrained.feature_encoder import PIXELS, Encoder
 
 # Hint for captions that are text, when no encoder is known.
 WITH_ENCODER = "l2rm import --source=pairs.csv --encoder=transformers:DIR --out=D"

@@ -1,40 +1,173 @@
-"""Encoders for imports: all of `data/encoders`, and pretrained transformers by our own code.
+"""Choose the encoder that `--encoder` names, which turns photographs and captions into features.
 
-`jax:DIR` reads the same directories as `transformers:DIR` and gives the same features within the
-rounding of float16. It needs no PyTorch and runs on any device of JAX.
+`transformers:NAME` and `timm:NAME` are PyTorch models and need the extra `encoders`. `jax:DIR`
+computes by our own transformers: it reads the same directories as `transformers:DIR` and gives the
+same features within the rounding of float16, on any device of JAX. `pixels:DIR` has no model and
+stores the pixels that one takes, for a run that encodes them itself.
 """
 
 import hashlib
 import importlib.metadata
-from collections.abc import Sequence
+import re
+import shlex
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import UInt8
 from PIL import Image
 
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.devices.parallel import matmul_precision
-from l2rm_jax.errors import ConfigError
+from l2rm_jax.errors import ConfigError, expand_home, nearest_path
 from l2rm_jax.pretrained.directory import POOLING_FILE, Pretrained, open_pretrained, read_kind
-from l2rm_jax.pretrained.feature_encoder import CaptionFeatures, Encoder, ImageFeatures
-from l2rm_jax.pretrained.preparation import prepare
-from l2rm_jax.pretrained.pytorch.choose import Kind
-from l2rm_jax.pretrained.pytorch.choose import make_encoder as make_imported
+from l2rm_jax.pretrained.feature_encoder import (
+    MAX_TOKENS,
+    PIXELS,
+    CaptionEncoder,
+    CaptionFeatures,
+    Encoder,
+    ImageFeatures,
+    PictureEncoder,
+)
+from l2rm_jax.pretrained.preparation import Preparation, prepare
+from l2rm_jax.pretrained.pytorch.timm_models import load_backbone
+from l2rm_jax.pretrained.pytorch.transformers_models import load_captions, load_dual
 from l2rm_jax.pretrained.specs import Bases
 from l2rm_jax.run.frozen_encoder import FrozenCaptions, FrozenImages
 
 _BATCH, _CAPTION_BATCH = 32, 128
-_MAX_TOKENS = 64  # of a caption given as words; training uses no more
+
+
+class Kind(NamedTuple):
+    """A kind of encoder: functions of a model's name and of whether to return tokens too.
+
+    Attributes:
+      load: loads an image model with its caption model, None if it has none.
+      load_captions: loads a model only for captions; None if this kind has none.
+    """
+
+    load: Callable[[str, bool], tuple[PictureEncoder, CaptionEncoder | None]]
+    load_captions: Callable[[str, bool], CaptionEncoder] | None = None
 
 
 def make_encoder(spec: str, tokens: str | None = None) -> Encoder:
-    """Load the encoder that `--encoder` names, as `pytorch.choose.make_encoder` does.
+    """Load the encoder that `--encoder` names.
 
-    `jax:DIR` is added: a CLIP or SigLIP in a directory, or after `+` also a BERT.
+    `transformers:NAME` is a model that compares images with captions: CLIP, SigLIP, SigLIP 2 and
+    others. It gives one vector per image and per caption. With `tokens="patches"`, CLIP,
+    MetaCLIP 2, SigLIP and SigLIP 2 also give the states of patches and tokens, as regions and
+    words.
+
+    `timm:NAME` is an image model. It gives regions, an average of its feature map in a grid of at
+    most 6 x 6. Captions stay words.
+
+    `pixels:DIR` gives the pixels that the CLIP or SigLIP in DIR takes. Captions stay words.
+
+    `jax:DIR` is a CLIP or SigLIP in a directory, or after `+` also a BERT.
+
+    `A+B` takes pictures from A and captions from B. B may also be a sentence encoder:
+    `timm:NAME+transformers:sentence-transformers/all-MiniLM-L6-v2`.
+
+    Args:
+      spec: the encoder. NAME is a directory with the files of the model, or a name on the Hugging
+        Face hub; the files then come from the user's cache, or from the network if they are not in
+        it.
+      tokens: None, or "patches".
+
+    Raises:
+      ConfigError: `spec` or `tokens` is invalid or not supported by the model.
+      DataError: the weights are missing or invalid, or an optional library is missing.
     """
-    return make_imported(spec, tokens, {"jax": Kind(_load, _load_captions)})
+    if tokens not in (None, "patches"):
+        raise ConfigError(f"tokens: found {tokens!r}, expected patches", hint="--tokens=patches")
+    spec = re.sub(r"(?<=:)~[^+]*", lambda name: expand_home(name[0]), spec)
+    with_tokens = tokens == "patches"
+    kind, name, *of_captions = parts = _parts(spec)
+    for each in parts[1::2]:
+        _refuse_missing_directory(each, spec)
+    images, captions = _KINDS[kind].load(name, with_tokens)
+    if of_captions:
+        other, name = of_captions
+        load = _KINDS[other].load_captions
+        if load is None:
+            raise ConfigError(
+                f"encoder: found {other}:{name} after +, which has no caption model, expected "
+                "transformers:NAME"
+            )
+        captions = load(name, with_tokens)
+    return Encoder(spec, images, captions)
+
+
+def _parts(spec: str) -> list[str]:
+    """Split `A+B` into (kind, name) of the image model and, if given, the caption model."""
+    names = "|".join(_KINDS)
+    parts = re.split(rf"\+(?=(?:{names}):)", spec)
+    pairs = [part.partition(":") for part in parts]
+    if len(pairs) > 2 or any(kind not in _KINDS or not name for kind, _, name in pairs):
+        forms = ", ".join(f"{kind}:NAME" for kind in _KINDS)
+        raise ConfigError(
+            f"encoder: found {spec!r}, expected {forms}, or timm:NAME+transformers:NAME; NAME may "
+            "be a directory"
+        )
+    return [word for kind, _, name in pairs for word in (kind, name)]
+
+
+def _refuse_missing_directory(name: str, spec: str) -> None:
+    """Reject a missing directory before libraries are loaded and the hub is queried.
+
+    `encoders/clip` may be a directory or a name on the hub. It is a mistyped directory if a
+    directory with a similar name exists and the hub's cache does not hold the name.
+    """
+    if Path(name).exists():
+        return
+    nearest = nearest_path(name)
+    is_path = name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name
+    if is_path or (name.count("/") == 1 and nearest is not None and not _is_cached(name)):
+        hint = None if nearest is None else spec.replace(f":{name}", f":{nearest}")
+        raise ConfigError(
+            f"encoder: {name} is not a directory", hint=hint and f"--encoder={shlex.quote(hint)}"
+        )
+
+
+def _is_cached(name: str) -> bool:
+    try:
+        from huggingface_hub import try_to_load_from_cache
+    except ImportError:
+        return False
+    return isinstance(try_to_load_from_cache(name, "config.json"), str)
+
+
+class PixelImages:
+    """Encoder of pictures as the pixels that a model takes."""
+
+    def __init__(self, name: str, preparation: Preparation):
+        self._name, self._preparation = name, preparation
+
+    def describe(self) -> dict[str, Any]:
+        """Describe the preprocessing, for `dataset.json`."""
+        return {"model": f"pixels:{self._name}", "kind": PIXELS, **self._preparation.resizing}
+
+    def encode(self, pictures: Sequence[Image.Image]) -> UInt8[np.ndarray, "n S S 3"]:
+        """Resize and cut pictures, and return their pixels."""
+        return prepare(pictures, self._preparation)
+
+
+def _load_pixels(directory: str, with_tokens: bool) -> tuple[PixelImages, None]:
+    """Read the preprocessing of the model in a directory.
+
+    Raises:
+      ConfigError: `with_tokens`, as the pixels are encoded only in a run.
+      DataError: the directory lacks a file, or its model takes no pictures; lists every error.
+    """
+    if with_tokens:
+        raise ConfigError(
+            "--tokens cannot be combined with --encoder=pixels:DIR; a run encodes the pixels"
+        )
+    opened = open_pretrained(directory, image_encoder=read_kind(directory), with_weights=False)
+    return PixelImages(directory, opened.bases.image.preparation), None
 
 
 class JaxImages:
@@ -130,7 +263,7 @@ def _load_captions(directory: str, with_tokens: bool) -> JaxCaptions:
 
 
 def _open(directory: str, with_tokens: bool, **kinds: str) -> Pretrained:
-    return open_pretrained(directory, **kinds, max_words=_MAX_TOKENS if with_tokens else 0)
+    return open_pretrained(directory, **kinds, max_words=MAX_TOKENS if with_tokens else 0)
 
 
 def _describe(opened: Pretrained) -> dict[str, str]:
@@ -141,3 +274,11 @@ def _describe(opened: Pretrained) -> dict[str, str]:
         "jax": importlib.metadata.version("jax"),
         "weights": hashlib.sha256(hashes.encode()).hexdigest(),
     }
+
+
+_KINDS = {
+    "transformers": Kind(load_dual, load_captions),
+    "timm": Kind(lambda name, with_tokens: (load_backbone(name), None)),
+    "pixels": Kind(_load_pixels),
+    "jax": Kind(_load, _load_captions),
+}

@@ -17,7 +17,7 @@ from l2rm_jax.data.pairs import Tokens
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.train_pairs import TrainPairs
 from l2rm_jax.models.pretrained import TextTransformer, VisionTransformer
-from l2rm_jax.models.pretrained.pixels import to_numbers
+from l2rm_jax.models.pretrained.vision import to_numbers
 from l2rm_jax.pretrained.directory import Encoders
 from l2rm_jax.pretrained.specs import ImageBase, TextBase
 from l2rm_jax.run.pair_scores import collect_rows

@@ -32,7 +32,7 @@ from l2rm_jax.run.judgement import uses_judgement
 VECTORS_FILE = "pretrained_vectors.npz"
 
 
-class Side(NamedTuple):
+class EncoderSide(NamedTuple):
     """A side of the model that may have a pretrained encoder, by the fields of the config.
 
     Attributes:
@@ -51,8 +51,8 @@ class Side(NamedTuple):
         return config.model[self.encoder] != self.without
 
 
-CAPTIONS = Side("text_encoder", WORDS, "text_states", "text_rate")
-IMAGES = Side("image_encoder", REGIONS, "image_states", "image_rate")
+CAPTIONS = EncoderSide("text_encoder", WORDS, "text_states", "text_rate")
+IMAGES = EncoderSide("image_encoder", REGIONS, "image_states", "image_rate")
 
 
 def check_pretrained_fields(config: ConfigDict) -> None:

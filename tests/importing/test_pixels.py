@@ -11,8 +11,8 @@ from l2rm_jax import main
 from l2rm_jax.cli.config_flags import fitting_fields
 from l2rm_jax.data.record import read_record
 from l2rm_jax.errors import ConfigError, DataError, L2RMError
-from l2rm_jax.pretrained.pytorch.choose import make_encoder as make_torch_encoder
 from l2rm_jax.run.choose_encoder import make_encoder
+from l2rm_jax.run.choose_encoder import make_encoder as make_torch_encoder
 from tests.importing.made import picture, read_directory, rows_of, write_csv, write_pictures
 from tests.models.pretrained.golden import GOLDEN
 from tests.run.pretrained_runs import copy_model
@@ -91,7 +91,7 @@ def test_our_encoder_equals_that_of_pytorch(tmp_path):
 
 def test_pixels_are_those_of_the_image_processor(tmp_path):
     """CLIP cuts a square, SigLIP does not."""
-    from l2rm_jax.models.pretrained.pixels import to_numbers
+    from l2rm_jax.models.pretrained.vision import to_numbers
     from l2rm_jax.pretrained.directory import open_pretrained
     from l2rm_jax.pretrained.preparation import prepare
     from tests.pretrained.pytorch.tiny_models import SAVE, pictures, transformers

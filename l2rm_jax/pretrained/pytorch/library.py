@@ -1,17 +1,21 @@
-"""Libraries, weights and device of the encoders."""
+"""PyTorch models: their libraries, weights, device and description, and the form that images take.
+
+`transformers_models` and `timm_models` load the models of two libraries with these functions.
+"""
 
 import functools
 import hashlib
 import importlib.metadata
 import importlib.util
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Float16
+from PIL import Image
 
 from l2rm_jax.errors import DataError, StoppedError, first_line
 
@@ -19,6 +23,46 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 FILES = "config.json, model.safetensors, preprocessor_config.json and the files of the tokenizer"
+_BATCH = 32  # pictures that a model gets at once
+
+
+class PictureModel:
+    """An image model with its preprocessing, the image half of an encoder.
+
+    Args:
+      source: name of the library and of the model.
+      model: the model, on its device.
+      kind: kind of the features, for `dataset.json`.
+      encode: turns a few pictures into features [n, D] or [n, R, D].
+    """
+
+    def __init__(
+        self,
+        source: tuple[str, str],
+        model: Any,
+        kind: str,
+        encode: Callable[[list[Image.Image]], Float[np.ndarray, "n ..."]],
+    ):
+        self._source, self._model, self._kind, self._encode = source, model, kind, encode
+
+    def describe(self) -> dict[str, Any]:
+        """Describe the model and the sizes of its features, for `dataset.json`."""
+        *regions, features = self.encode([Image.new("RGB", (64, 64))]).shape[1:]
+        return {
+            **describe_model(*self._source, self._model),
+            "kind": self._kind,
+            "regions": regions[0] if regions else 1,
+            "features": features,
+        }
+
+    def encode(
+        self, pictures: Sequence[Image.Image]
+    ) -> Float16[np.ndarray, "n D"] | Float16[np.ndarray, "n R D"]:
+        """Encode pictures as one vector or R regions each."""
+        starts = range(0, len(pictures), _BATCH)
+        with exact_inference():
+            parts = [self._encode([*pictures[start : start + _BATCH]]) for start in starts]
+        return as_float16(self._source[1], np.concatenate(parts))
 
 
 def library(name: str) -> Any:
@@ -57,16 +101,14 @@ def from_directory_cache_or_network(load: Callable[..., T], name: str, files: st
     Raises:
       DataError: the files are missing or cannot be read.
     """
-    is_directory = Path(name).is_dir()
     try:
         with _silence():
             return load(name, local_files_only=True)
     except StoppedError:
         raise
     except Exception as error:  # files of others may be wrong in any way
-        if is_directory:
-            message = f"{name}: cannot be loaded, expected {files}: {first_line(error)}"
-            raise DataError(message) from error
+        if Path(name).is_dir():
+            raise damaged_weights(name, files, error) from error
     _log.info("%s: not in the cache, asking huggingface.co", name)
     try:
         with _silence():
@@ -129,6 +171,11 @@ def _silence() -> Iterator[None]:
         logging.enable_progress_bar()
 
 
+def damaged_weights(name: str, files: str, error: Exception) -> DataError:
+    """Make the error for a directory that a library cannot load."""
+    return DataError(f"{name}: cannot be loaded, expected {files}: {first_line(error)}")
+
+
 def missing_weights(name: str, files: str, error: Exception, kind: str) -> DataError:
     """Make the error for weights that are neither on disk nor reachable."""
     return DataError(
@@ -159,11 +206,11 @@ def exact_inference() -> Iterator[None]:
 def describe_model(kind: str, name: str, model: Any) -> dict[str, str]:
     """Describe name, library versions and a hash of the weights, for `dataset.json`."""
     versions = {library: importlib.metadata.version(library) for library in ("torch", kind)}
-    return {"model": f"{kind}:{name}", **versions, "weights": hash_weights(model)}
+    return {"model": f"{kind}:{name}", **versions, "weights": _hash_weights(model)}
 
 
 @functools.lru_cache(maxsize=2)  # the halves of an encoder may share a model
-def hash_weights(model: Any) -> str:
+def _hash_weights(model: Any) -> str:
     """SHA-256 of all arrays of a model with their names, independent of their file format."""
     digest = hashlib.sha256()
     for name, array in sorted(model.state_dict().items()):

@@ -5,26 +5,23 @@ of a vision transformer that are not patches are left out. The grid has 6 x 6 ce
 the map if that is smaller; bottom-up features have 36 regions too. Regions are not scaled.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Float16
+from jaxtyping import Float
 from PIL import Image
 
-from l2rm_jax.errors import ConfigError, DataError, StoppedError, first_line
+from l2rm_jax.errors import ConfigError, StoppedError
 from l2rm_jax.pretrained.pytorch.library import (
-    as_float16,
-    describe_model,
-    exact_inference,
+    PictureModel,
+    damaged_weights,
     library,
     missing_weights,
     on_device,
     quiet_hub,
 )
 
-_BATCH = 32
 _SIDE = 6
 _FILES = (
     'config.json (at least {"architecture": "NAME OF THE MODEL IN TIMM"}) and model.safetensors or '
@@ -32,14 +29,14 @@ _FILES = (
 )
 
 
-def load_backbone(name: str) -> "BackboneImages":
+def load_backbone(name: str) -> PictureModel:
     """Load a model of timm from a directory, or by its name in timm or on the hub.
 
     Raises:
       ConfigError: timm has no such model.
       DataError: the weights are missing or invalid.
     """
-    timm = library("timm")
+    timm, torch = library("timm"), library("torch")
     is_directory = Path(name).is_dir()
     if is_directory:
         source = f"local-dir:{name}"
@@ -60,63 +57,39 @@ def load_backbone(name: str) -> "BackboneImages":
         if isinstance(error, OSError) and not is_directory:
             hub_name = name if "/" in name else f"timm/{name}"
             raise missing_weights(hub_name, _FILES, error, "timm") from error
-        message = f"{name}: cannot be loaded, expected {_FILES}: {first_line(error)}"
-        raise DataError(message) from error
-    return BackboneImages(name, on_device(model))
+        raise damaged_weights(name, _FILES, error) from error
+    model = on_device(model)
+    prepare = timm.data.create_transform(**timm.data.resolve_model_data_config(model))
 
-
-class BackboneImages:
-    """A model of timm with its own preprocessing."""
-
-    def __init__(self, name: str, model: Any):
-        self._name, self._model = name, model
-        data = library("timm").data
-        self._prepare = data.create_transform(**data.resolve_model_data_config(model))
-
-    def describe(self) -> dict[str, Any]:
-        """Describe the model and the sizes of its regions, for `dataset.json`."""
-        _, regions, features = self.encode([Image.new("RGB", (64, 64))]).shape
-        return {
-            **describe_model("timm", self._name, self._model),
-            "kind": "grid",
-            "regions": regions,
-            "features": features,
-        }
-
-    def encode(self, pictures: Sequence[Image.Image]) -> Float16[np.ndarray, "n R D"]:
+    def encode(pictures: list[Image.Image]) -> Float[np.ndarray, "n R D"]:
         """Regions of pictures, the cells of the grid in reading order."""
-        starts = range(0, len(pictures), _BATCH)
-        parts = [self._encode_batch(pictures[start : start + _BATCH]) for start in starts]
-        return as_float16(self._name, np.concatenate(parts))
+        device = next(model.parameters()).device
+        inputs = torch.stack([prepare(picture) for picture in pictures]).to(device)
+        feature_map = _as_map(name, model, model.forward_features(inputs))
+        size = [min(_SIDE, side) for side in feature_map.shape[2:]]
+        grid = torch.nn.functional.adaptive_avg_pool2d(feature_map, size)
+        return grid.flatten(2).transpose(1, 2).cpu().numpy()
 
-    def _encode_batch(self, pictures: Sequence[Image.Image]) -> Float[np.ndarray, "n R D"]:
-        torch = library("torch")
-        device = next(self._model.parameters()).device
-        inputs = torch.stack([self._prepare(picture) for picture in pictures]).to(device)
-        with exact_inference():
-            feature_map = self._as_map(self._model.forward_features(inputs))
-            size = [min(_SIDE, side) for side in feature_map.shape[2:]]
-            grid = torch.nn.functional.adaptive_avg_pool2d(feature_map, size)
-            return grid.flatten(2).transpose(1, 2).cpu().numpy()
+    return PictureModel(("timm", name), model, "grid", encode)
 
-    def _as_map(self, features: Any) -> Any:
-        """Reshape the output of `forward_features` to [n, D, height, width].
 
-        Raises:
-          ConfigError: the output is not a map: it has no positions, or an unknown layout.
-        """
-        model = self._model
-        if features.ndim == 4:
-            is_last = getattr(model, "output_fmt", "NCHW") == "NHWC"
-            return features.permute(0, 3, 1, 2) if is_last else features
-        if features.ndim == 3:
-            patches = features[:, getattr(model, "num_prefix_tokens", 0) :]
-            count = patches.shape[1]
-            grid = getattr(getattr(model, "patch_embed", None), "grid_size", None)
-            height, width = grid if grid and grid[0] * grid[1] == count else [round(count**0.5)] * 2
-            if height * width == count:
-                return patches.transpose(1, 2).reshape(len(patches), -1, height, width)
-        raise ConfigError(
-            f"encoder: found features {list(features.shape[1:])} per picture from {self._name}, "
-            "expected a map of height, width and features, or a square number of patches"
-        )
+def _as_map(name: str, model: Any, features: Any) -> Any:
+    """Reshape the output of `forward_features` to [n, D, height, width].
+
+    Raises:
+      ConfigError: the output is not a map: it has no positions, or an unknown layout.
+    """
+    if features.ndim == 4:
+        is_last = getattr(model, "output_fmt", "NCHW") == "NHWC"
+        return features.permute(0, 3, 1, 2) if is_last else features
+    if features.ndim == 3:
+        patches = features[:, getattr(model, "num_prefix_tokens", 0) :]
+        count = patches.shape[1]
+        grid = getattr(getattr(model, "patch_embed", None), "grid_size", None)
+        height, width = grid if grid and grid[0] * grid[1] == count else [round(count**0.5)] * 2
+        if height * width == count:
+            return patches.transpose(1, 2).reshape(len(patches), -1, height, width)
+    raise ConfigError(
+        f"encoder: found features {list(features.shape[1:])} per picture from {name}, "
+        "expected a map of height, width and features, or a square number of patches"
+    )

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from l2rm_jax.data import scenes
-from l2rm_jax.pretrained.pytorch.choose import make_encoder
 from l2rm_jax.pretrained.pytorch.packaged import write_packaged
+from l2rm_jax.run.choose_encoder import make_encoder
 from tests.pretrained.pytorch.tiny_models import Image
 
 timm = pytest.importorskip("timm")

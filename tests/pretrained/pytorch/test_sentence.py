@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.pretrained.pytorch.choose import make_encoder
+from l2rm_jax.run.choose_encoder import make_encoder
 from tests.pretrained.pytorch.tiny_models import (
     captions,
     save_clip,
