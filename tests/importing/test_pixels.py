@@ -12,7 +12,6 @@ from l2rm_jax.cli.config_flags import fitting_fields
 from l2rm_jax.data.record import read_record
 from l2rm_jax.errors import ConfigError, DataError, L2RMError
 from l2rm_jax.run.choose_encoder import make_encoder
-from l2rm_jax.run.choose_encoder import make_encoder as make_torch_encoder
 from tests.importing.made import picture, read_directory, rows_of, write_csv, write_pictures
 from tests.models.pretrained.golden import GOLDEN
 from tests.run.pretrained_runs import copy_model
@@ -73,10 +72,7 @@ def test_our_encoder_equals_that_of_pytorch(tmp_path):
     path, images = save_clip(tmp_path / "clip"), pictures(40)
     texts = [*captions(150), "a dog runs on the grass and the man with two red balls"]
     for tokens in (None, "patches"):
-        ours, theirs = (
-            make(f"{kind}:{path}", tokens)
-            for make, kind in ((make_encoder, "jax"), (make_torch_encoder, "transformers"))
-        )
+        ours, theirs = (make_encoder(f"{kind}:{path}", tokens) for kind in ("jax", "transformers"))
         np.testing.assert_allclose(
             ours.encode_images(images), theirs.encode_images(images), rtol=0, atol=1.5e-3
         )
@@ -120,7 +116,7 @@ def test_captions_alone_by_our_bert(tmp_path):
             (path / "1_Pooling/config.json").unlink()
             (path / "modules.json").unlink()
         ours = make_encoder(f"pixels:{CLIP}+jax:{path}")
-        theirs = make_torch_encoder(f"pixels:{CLIP}+transformers:{path}")
+        theirs = make_encoder(f"pixels:{CLIP}+transformers:{path}")
         found, expected = ours.encode_captions(texts), theirs.encode_captions(texts)
         assert found[1] is expected[1] is None
         np.testing.assert_allclose(found[0], expected[0], rtol=0, atol=1.5e-3)
