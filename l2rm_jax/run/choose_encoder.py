@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import UInt8
 from PIL import Image
 
 from l2rm_jax.data.pixels import Pixels
@@ -26,19 +25,21 @@ from l2rm_jax.pretrained.directory import POOLING_FILE, Pretrained, open_pretrai
 from l2rm_jax.pretrained.feature_encoder import (
     MAX_TOKENS,
     PIXELS,
+    SOME,
     CaptionEncoder,
     CaptionFeatures,
     Encoder,
     ImageFeatures,
     PictureEncoder,
+    as_float16,
 )
-from l2rm_jax.pretrained.preparation import Preparation, prepare
+from l2rm_jax.pretrained.preparation import prepare
 from l2rm_jax.pretrained.pytorch.timm_models import load_backbone
 from l2rm_jax.pretrained.pytorch.transformers_models import load_captions, load_dual
 from l2rm_jax.pretrained.specs import Bases
 from l2rm_jax.run.frozen_encoder import FrozenCaptions, FrozenImages
 
-_BATCH, _CAPTION_BATCH = 32, 128
+_BATCH = 128  # captions that a model gets at once
 
 
 class Kind(NamedTuple):
@@ -140,22 +141,41 @@ def _is_cached(name: str) -> bool:
     return isinstance(try_to_load_from_cache(name, "config.json"), str)
 
 
-class PixelImages:
-    """Encoder of pictures as the pixels that a model takes."""
+class JaxCaptions:
+    """The caption half of a pretrained model.
 
-    def __init__(self, name: str, preparation: Preparation):
-        self._name, self._preparation = name, preparation
+    Attributes:
+      description: the model and the sizes of its vectors, for `dataset.json`.
+      cut: number of captions so far that had more tokens than the limit and lost the rest.
+    """
 
-    def describe(self) -> dict[str, Any]:
-        """Describe the preprocessing, for `dataset.json`."""
-        return {"model": f"pixels:{self._name}", "kind": PIXELS, **self._preparation.resizing}
+    def __init__(self, opened: Pretrained, params: Any, with_tokens: bool):
+        self._opened, self._with_tokens, self.cut = opened, with_tokens, 0
+        self._encoder = FrozenCaptions(opened.bases.text, params, vector=not with_tokens)
+        self.description = {
+            **_describe(opened),
+            "kind": "tokens" if with_tokens else "vector",
+            "words": opened.pieces.limit if with_tokens else 1,  # at most
+            "features": opened.bases.text.width,
+        }
 
-    def encode(self, pictures: Sequence[Image.Image]) -> UInt8[np.ndarray, "n S S 3"]:
-        """Resize and cut pictures, and return their pixels."""
-        return prepare(pictures, self._preparation)
+    def encode(self, texts: Sequence[str]) -> CaptionFeatures:
+        """Unit vectors of captions; with tokens, the caption's vector and one for each word."""
+        pieces = self._opened.pieces
+        self.cut += int(pieces.counts(texts).is_cut.sum())
+        with matmul_precision("float32"):
+            blocks = [*self._encoder.blocks(pieces.encode_all(texts), _BATCH)]
+        lengths = np.zeros(len(texts), np.int32)
+        for rows, _, counts in blocks:
+            lengths[rows] = counts
+        vectors = np.zeros((len(texts), lengths.max(), self._opened.bases.text.width), np.float16)
+        for rows, states, _ in blocks:
+            states = states[:, : vectors.shape[1]]
+            vectors[rows, : states.shape[1]] = states
+        return (vectors, lengths) if self._with_tokens else (vectors[:, 0], None)
 
 
-def _load_pixels(directory: str, with_tokens: bool) -> tuple[PixelImages, None]:
+def _load_pixels(directory: str, with_tokens: bool) -> tuple[PictureEncoder, None]:
     """Read the preprocessing of the model in a directory.
 
     Raises:
@@ -167,74 +187,12 @@ def _load_pixels(directory: str, with_tokens: bool) -> tuple[PixelImages, None]:
             "--tokens cannot be combined with --encoder=pixels:DIR; a run encodes the pixels"
         )
     opened = open_pretrained(directory, image_encoder=read_kind(directory), with_weights=False)
-    return PixelImages(directory, opened.bases.image.preparation), None
+    preparation = opened.bases.image.preparation
+    description = {"model": f"pixels:{directory}", "kind": PIXELS, **preparation.resizing}
+    return PictureEncoder(description, lambda pictures: prepare(pictures, preparation)), None
 
 
-class JaxImages:
-    """The image half of a pretrained model."""
-
-    def __init__(self, opened: Pretrained, params: Any, with_tokens: bool):
-        self._opened, self._with_tokens = opened, with_tokens
-        self._encoder = FrozenImages(opened.bases.image, params, vector=not with_tokens)
-
-    def describe(self) -> dict[str, Any]:
-        """The model and the sizes of its features, for `dataset.json`."""
-        base, with_tokens = self._opened.bases.image, self._with_tokens
-        return {
-            **_describe(self._opened),
-            "kind": "patches" if with_tokens else "vector",
-            "regions": 1 + base.patches if with_tokens else 1,
-            "features": base.width,
-        }
-
-    def encode(self, pictures: Sequence[Image.Image]) -> ImageFeatures:
-        """Unit vectors of pictures; with tokens, the picture's vector and its patches."""
-        preparation = self._opened.bases.image.preparation
-        pixels = prepare(pictures, preparation)
-        with matmul_precision("float32"):
-            blocks = [*self._encoder.blocks(Pixels.from_array(pixels, "pictures"), _BATCH)]
-        states = np.concatenate([each for _, each, _ in blocks]).astype(np.float16)
-        return states if self._with_tokens else states[:, 0]
-
-
-class JaxCaptions:
-    """The caption half of a pretrained model.
-
-    Attributes:
-      cut: number of captions so far that had more tokens than the limit and lost the rest.
-    """
-
-    def __init__(self, opened: Pretrained, params: Any, with_tokens: bool):
-        self._opened, self._with_tokens, self.cut = opened, with_tokens, 0
-        self._encoder = FrozenCaptions(opened.bases.text, params, vector=not with_tokens)
-
-    def describe(self) -> dict[str, Any]:
-        """The model and the sizes of its vectors, for `dataset.json`."""
-        base, with_tokens = self._opened.bases.text, self._with_tokens
-        return {
-            **_describe(self._opened),
-            "kind": "tokens" if with_tokens else "vector",
-            "words": self._opened.pieces.limit if with_tokens else 1,  # at most
-            "features": base.width,
-        }
-
-    def encode(self, texts: Sequence[str]) -> CaptionFeatures:
-        """Unit vectors of captions; with tokens, the caption's vector and one for each word."""
-        pieces = self._opened.pieces
-        self.cut += int(pieces.counts(texts).is_cut.sum())
-        with matmul_precision("float32"):
-            blocks = [*self._encoder.blocks(pieces.encode_all(texts), _CAPTION_BATCH)]
-        lengths = np.zeros(len(texts), np.int32)
-        for rows, _, counts in blocks:
-            lengths[rows] = counts
-        vectors = np.zeros((len(texts), lengths.max(), self._opened.bases.text.width), np.float16)
-        for rows, states, _ in blocks:
-            states = states[:, : vectors.shape[1]]
-            vectors[rows, : states.shape[1]] = states
-        return (vectors, lengths) if self._with_tokens else (vectors[:, 0], None)
-
-
-def _load(directory: str, with_tokens: bool) -> tuple[JaxImages, JaxCaptions]:
+def _load(directory: str, with_tokens: bool) -> tuple[PictureEncoder, JaxCaptions]:
     kind = read_kind(directory)
     if kind == "bert":
         raise ConfigError(
@@ -242,11 +200,23 @@ def _load(directory: str, with_tokens: bool) -> tuple[JaxImages, JaxCaptions]:
             hint=f"for captions alone: --encoder=timm:NAME+jax:{directory}",
         )
     opened = _open(directory, with_tokens, text_encoder=kind, image_encoder=kind)
-    params = opened.parameters()
-    return (
-        JaxImages(opened, params["image_base"], with_tokens),
-        JaxCaptions(opened, params["text_base"], with_tokens),
-    )
+    params, base = opened.parameters(), opened.bases.image
+    encoder = FrozenImages(base, params["image_base"], vector=not with_tokens)
+
+    def encode(pictures: Sequence[Image.Image]) -> ImageFeatures:
+        pixels = Pixels.from_array(prepare(pictures, base.preparation), "pictures")
+        with matmul_precision("float32"):
+            [(_, states, _)] = encoder.blocks(pixels, SOME)
+        return as_float16(directory, states if with_tokens else states[:, 0])
+
+    description = {
+        **_describe(opened),
+        "kind": "patches" if with_tokens else "vector",
+        "regions": 1 + base.patches if with_tokens else 1,
+        "features": base.width,
+    }
+    images = PictureEncoder(description, encode)
+    return images, JaxCaptions(opened, params["text_base"], with_tokens)
 
 
 def _load_captions(directory: str, with_tokens: bool) -> JaxCaptions:

@@ -1,68 +1,26 @@
-"""PyTorch models: their libraries, weights, device and description, and the form that images take.
-
-`transformers_models` and `timm_models` load the models of two libraries with these functions.
-"""
+"""PyTorch models: their libraries, weights, device and description."""
 
 import functools
 import hashlib
 import importlib.metadata
 import importlib.util
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from jaxtyping import Float, Float16
+from jaxtyping import Float
 from PIL import Image
 
 from l2rm_jax.errors import DataError, StoppedError, first_line
+from l2rm_jax.pretrained.feature_encoder import ImageFeatures, PictureEncoder, as_float16
 
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 FILES = "config.json, model.safetensors, preprocessor_config.json and the files of the tokenizer"
-_BATCH = 32  # pictures that a model gets at once
-
-
-class PictureModel:
-    """An image model with its preprocessing, the image half of an encoder.
-
-    Args:
-      source: name of the library and of the model.
-      model: the model, on its device.
-      kind: kind of the features, for `dataset.json`.
-      encode: turns a few pictures into features [n, D] or [n, R, D].
-    """
-
-    def __init__(
-        self,
-        source: tuple[str, str],
-        model: Any,
-        kind: str,
-        encode: Callable[[list[Image.Image]], Float[np.ndarray, "n ..."]],
-    ):
-        self._source, self._model, self._kind, self._encode = source, model, kind, encode
-
-    def describe(self) -> dict[str, Any]:
-        """Describe the model and the sizes of its features, for `dataset.json`."""
-        *regions, features = self.encode([Image.new("RGB", (64, 64))]).shape[1:]
-        return {
-            **describe_model(*self._source, self._model),
-            "kind": self._kind,
-            "regions": regions[0] if regions else 1,
-            "features": features,
-        }
-
-    def encode(
-        self, pictures: Sequence[Image.Image]
-    ) -> Float16[np.ndarray, "n D"] | Float16[np.ndarray, "n R D"]:
-        """Encode pictures as one vector or R regions each."""
-        starts = range(0, len(pictures), _BATCH)
-        with exact_inference():
-            parts = [self._encode([*pictures[start : start + _BATCH]]) for start in starts]
-        return as_float16(self._source[1], np.concatenate(parts))
 
 
 def library(name: str) -> Any:
@@ -204,37 +162,43 @@ def exact_inference() -> Iterator[None]:
 
 
 def describe_model(kind: str, name: str, model: Any) -> dict[str, str]:
-    """Describe name, library versions and a hash of the weights, for `dataset.json`."""
-    versions = {library: importlib.metadata.version(library) for library in ("torch", kind)}
-    return {"model": f"{kind}:{name}", **versions, "weights": _hash_weights(model)}
+    """Describe name, library versions and weights, for `dataset.json`.
 
-
-@functools.lru_cache(maxsize=2)  # the halves of an encoder may share a model
-def _hash_weights(model: Any) -> str:
-    """SHA-256 of all arrays of a model with their names, independent of their file format."""
+    The weights are a SHA-256 of all arrays with their names, independent of their file format.
+    """
     digest = hashlib.sha256()
-    for name, array in sorted(model.state_dict().items()):
+    for key, array in sorted(model.state_dict().items()):
         values = np.ascontiguousarray(array.cpu().numpy())
-        digest.update(f"{name} {values.dtype} {values.shape}\n".encode())
+        digest.update(f"{key} {values.dtype} {values.shape}\n".encode())
         digest.update(values)
-    return digest.hexdigest()
+    versions = {library: importlib.metadata.version(library) for library in ("torch", kind)}
+    return {"model": f"{kind}:{name}", **versions, "weights": digest.hexdigest()}
+
+
+def picture_encoder(
+    kind: str,
+    described: Mapping[str, str],
+    encode: Callable[[Sequence[Image.Image]], Float[np.ndarray, "n ..."]],
+) -> PictureEncoder:
+    """Make the image half of an encoder.
+
+    Args:
+      kind: kind of its features.
+      described: the model, as `describe_model` says.
+      encode: turns a few pictures into features [n, D] or [n, R, D].
+    """
+    name = described["model"].partition(":")[2]
+
+    def encode_some(pictures: Sequence[Image.Image]) -> ImageFeatures:
+        with exact_inference():
+            return as_float16(name, encode(pictures))
+
+    *regions, features = encode_some([Image.new("RGB", (64, 64))]).shape[1:]
+    sizes = {"regions": regions[0] if regions else 1, "features": features}
+    return PictureEncoder({**described, "kind": kind, **sizes}, encode_some)
 
 
 def unit_length(vectors: Float[np.ndarray, "... D"]) -> Float[np.ndarray, "... D"]:
     """Scale vectors to length 1; zeros stay zeros."""
     norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return vectors / np.maximum(norms, np.finfo(np.float32).tiny)
-
-
-def as_float16(name: str, features: Float[np.ndarray, "..."]) -> Float16[np.ndarray, "..."]:
-    """Round features to float16.
-
-    Raises:
-      DataError: a feature is not finite, or too large for float16.
-    """
-    with np.errstate(over="ignore"):
-        rounded = features.astype(np.float16)
-    if not np.isfinite(rounded).all():
-        largest = np.abs(features).max()
-        raise DataError(f"{name}: found a feature of {largest:g}, expected the range of float16")
-    return rounded

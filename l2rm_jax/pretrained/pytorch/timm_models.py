@@ -5,6 +5,7 @@ of a vision transformer that are not patches are left out. The grid has 6 x 6 ce
 the map if that is smaller; bottom-up features have 36 regions too. Regions are not scaled.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from jaxtyping import Float
 from PIL import Image
 
 from l2rm_jax.errors import ConfigError, StoppedError
+from l2rm_jax.pretrained.feature_encoder import PictureEncoder
 from l2rm_jax.pretrained.pytorch.library import (
-    PictureModel,
     damaged_weights,
+    describe_model,
     library,
     missing_weights,
     on_device,
+    picture_encoder,
     quiet_hub,
 )
 
@@ -29,7 +32,7 @@ _FILES = (
 )
 
 
-def load_backbone(name: str) -> PictureModel:
+def load_backbone(name: str) -> PictureEncoder:
     """Load a model of timm from a directory, or by its name in timm or on the hub.
 
     Raises:
@@ -61,7 +64,7 @@ def load_backbone(name: str) -> PictureModel:
     model = on_device(model)
     prepare = timm.data.create_transform(**timm.data.resolve_model_data_config(model))
 
-    def encode(pictures: list[Image.Image]) -> Float[np.ndarray, "n R D"]:
+    def encode(pictures: Sequence[Image.Image]) -> Float[np.ndarray, "n R D"]:
         """Regions of pictures, the cells of the grid in reading order."""
         device = next(model.parameters()).device
         inputs = torch.stack([prepare(picture) for picture in pictures]).to(device)
@@ -70,7 +73,7 @@ def load_backbone(name: str) -> PictureModel:
         grid = torch.nn.functional.adaptive_avg_pool2d(feature_map, size)
         return grid.flatten(2).transpose(1, 2).cpu().numpy()
 
-    return PictureModel(("timm", name), model, "grid", encode)
+    return picture_encoder("grid", describe_model("timm", name, model), encode)
 
 
 def _as_map(name: str, model: Any, features: Any) -> Any:

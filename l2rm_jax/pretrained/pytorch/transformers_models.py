@@ -17,7 +17,7 @@ mean.
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,16 +27,20 @@ from jaxtyping import Float, Int, Int32
 from PIL import Image
 
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.pretrained.feature_encoder import MAX_TOKENS, CaptionFeatures
-from l2rm_jax.pretrained.pytorch.library import (
-    PictureModel,
+from l2rm_jax.pretrained.feature_encoder import (
+    MAX_TOKENS,
+    CaptionFeatures,
+    PictureEncoder,
     as_float16,
+)
+from l2rm_jax.pretrained.pytorch.library import (
     describe_model,
     exact_inference,
     from_directory_cache_or_network,
     library,
     load_model,
     on_device,
+    picture_encoder,
     unit_length,
 )
 
@@ -54,22 +58,23 @@ class CaptionModel:
 
     Args:
       name: name of the model, for messages.
-      model: the model, on its device.
+      described: the model, as `describe_model` says.
       tokenizer: a tokenizer of transformers.
       limit: maximum number of tokens of the model, including start and end.
-      encode: turns inputs of the model into vectors [n, D] and states of tokens [n, L, D], both
+      encode: turns the tokenizer's output into vectors [n, D] and states of tokens [n, L, D], both
         tensors. Without `with_tokens` the states are not used and may be None.
       with_tokens: return the words of a caption, which is cut at `MAX_TOKENS`, after its vector.
       pads_to_limit: whether the model was trained on captions padded to the limit.
 
     Attributes:
+      description: the model and the sizes of its vectors, for `dataset.json`.
       cut: number of captions so far that exceeded the limit and lost their end.
     """
 
     def __init__(
         self,
         name: str,
-        model: Any,
+        described: Mapping[str, str],
         tokenizer: Any,
         limit: int,
         encode: Callable[[Any], tuple[Any, Any]],
@@ -77,7 +82,7 @@ class CaptionModel:
         with_tokens: bool,
         pads_to_limit: bool = False,
     ):
-        self._name, self._model, self._tokenizer, self._encode = name, model, tokenizer, encode
+        self._name, self._tokenizer, self._encode = name, tokenizer, encode
         self._limit = min(limit, MAX_TOKENS) if with_tokens else limit
         # The whole caption takes one position, tokens for start and end take none.
         self._width = self._limit + 1 - tokenizer.num_special_tokens_to_add()
@@ -86,15 +91,11 @@ class CaptionModel:
         ids = [getattr(tokenizer, f"{mark}_token_id", None) for mark in _MARKS]
         self._mark_ids = [i for i in ids if i is not None]
         self.cut = 0
-
-    def describe(self) -> dict[str, Any]:
-        """Describe the model and the sizes of its vectors, for `dataset.json`."""
-        features = self._encode_batch(["a"])[0].shape[-1]
-        return {
-            **describe_model("transformers", self._name, self._model),
-            "kind": "tokens" if self._with_tokens else "vector",
-            "words": self._width if self._with_tokens else 1,
-            "features": features,
+        self.description = {
+            **described,
+            "kind": "tokens" if with_tokens else "vector",
+            "words": self._width if with_tokens else 1,
+            "features": self._encode_batch(["a"])[0].shape[-1],
         }
 
     def encode(self, texts: Sequence[str]) -> CaptionFeatures:
@@ -134,7 +135,7 @@ class CaptionModel:
         )
         is_word = ~np.isin(inputs["input_ids"].numpy(), self._mark_ids)  # [n, L]
         with exact_inference():
-            vectors, states = self._encode(inputs.to(self._model.device))
+            vectors, states = self._encode(inputs)
             vectors = vectors.cpu().numpy()
             if not self._with_tokens:
                 return vectors, np.ones(len(texts), np.int32)
@@ -148,7 +149,7 @@ class CaptionModel:
         return packed, (1 + is_word.sum(axis=1)).astype(np.int32)
 
 
-def load_dual(name: str, with_tokens: bool) -> tuple[PictureModel, CaptionModel]:
+def load_dual(name: str, with_tokens: bool) -> tuple[PictureEncoder, CaptionModel]:
     """Load a dual encoder with its image processor and its tokenizer.
 
     Raises:
@@ -172,10 +173,11 @@ def load_dual(name: str, with_tokens: bool) -> tuple[PictureModel, CaptionModel]
     processor = from_directory_cache_or_network(load_processor, name)
     tokenizer = from_directory_cache_or_network(transformers.AutoTokenizer.from_pretrained, name)
     model = on_device(model)
+    described = describe_model("transformers", name, model)
 
-    def encode_pictures(pictures: list[Image.Image]) -> Float[np.ndarray, "n ..."]:
+    def encode_pictures(pictures: Sequence[Image.Image]) -> Float[np.ndarray, "n ..."]:
         inputs = processor(
-            images=pictures, input_data_format="channels_last", return_tensors="pt"
+            images=list(pictures), input_data_format="channels_last", return_tensors="pt"
         ).to(model.device)
         output = model.get_image_features(**inputs)
         features = output.pooler_output
@@ -185,7 +187,7 @@ def load_dual(name: str, with_tokens: bool) -> tuple[PictureModel, CaptionModel]
         return unit_length(features.cpu().numpy())
 
     def encode_texts(inputs: Any) -> tuple[Any, Any]:
-        output = model.get_text_features(**inputs)
+        output = model.get_text_features(**inputs.to(model.device))
         if not with_tokens:
             return output.pooler_output, None
         project = model.text_model.head if is_siglip else model.text_projection
@@ -194,9 +196,9 @@ def load_dual(name: str, with_tokens: bool) -> tuple[PictureModel, CaptionModel]
     is_siglip = config.model_type in _SIGLIPS
     limit = min(tokenizer.model_max_length, model.config.text_config.max_position_embeddings)
     kind = "patches" if with_tokens else "vector"
-    return PictureModel(("transformers", name), model, kind, encode_pictures), CaptionModel(
+    return picture_encoder(kind, described, encode_pictures), CaptionModel(
         name,
-        model,
+        described,
         tokenizer,
         limit,
         encode_texts,
@@ -253,11 +255,13 @@ def load_captions(name: str, with_tokens: bool) -> CaptionModel:
     )
 
     def encode(inputs: Any) -> tuple[Any, Any]:
+        inputs = inputs.to(model.device)
         states = model(**inputs).last_hidden_state
         return pool(states, inputs["attention_mask"]), states
 
     limit = min(number for number in limits if number)
-    return CaptionModel(name, model, tokenizer, limit, encode, with_tokens=with_tokens)
+    described = describe_model("transformers", name, model)
+    return CaptionModel(name, described, tokenizer, limit, encode, with_tokens=with_tokens)
 
 
 def _read_json(name: str, file: str) -> Any:

@@ -178,7 +178,7 @@ def test_description(model):
     spec = f"transformers:{model}"
     vector, patches = (make_encoder(spec, tokens).describe() for tokens in (None, "patches"))
     assert vector == make_encoder(spec).describe()
-    assert vector["name"] == spec
+    assert vector["name"] == vector["images"]["model"] == vector["captions"]["model"] == spec
     assert vector["images"]["transformers"] == transformers.__version__
     assert vector["images"]["weights"] == patches["captions"]["weights"]
     assert vector["images"]["features"] == vector["captions"]["features"]
