@@ -36,9 +36,6 @@ from l2rm_jax.pretrained.tokenizer import Pieces
 
 _log = logging.getLogger(__name__)
 
-# Directories of a run's copies of its pretrained weights; the second holds a separate image model.
-PRETRAINED, PRETRAINED_IMAGES = "pretrained", "pretrained_images"
-
 
 def read_split(
     path: str | Path,

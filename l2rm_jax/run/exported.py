@@ -16,7 +16,6 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from ml_collections import ConfigDict
 
-from l2rm_jax.data.loading import PRETRAINED, PRETRAINED_IMAGES
 from l2rm_jax.data.record import DATASET_FILE
 from l2rm_jax.data.run_words import VOCABULARY_FILE
 from l2rm_jax.errors import CheckpointError, first_line
@@ -26,7 +25,13 @@ from l2rm_jax.methods.base import TrainState
 from l2rm_jax.pretrained.directory import SMALL_FILES
 from l2rm_jax.pretrained.weight_files import WEIGHT_FILE, needed_module
 from l2rm_jax.run.config_file import CONFIG_FILE
-from l2rm_jax.run.pretrained import CAPTIONS, IMAGES, EncoderSide
+from l2rm_jax.run.pretrained import (
+    CAPTIONS,
+    IMAGES,
+    PRETRAINED,
+    PRETRAINED_IMAGES,
+    EncoderSide,
+)
 from l2rm_jax.run.results import RESULTS_FILE, versions
 
 CARD = "README.md"
