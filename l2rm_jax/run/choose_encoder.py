@@ -1,9 +1,8 @@
 """Choose the encoder that `--encoder` names, which turns photographs and captions into features.
 
 `transformers:NAME` and `timm:NAME` are PyTorch models and need the extra `encoders`. `jax:DIR`
-computes by our own transformers: it reads the same directories as `transformers:DIR` and gives the
-same features within the rounding of float16, on any device of JAX. `pixels:DIR` has no model and
-stores the pixels that one takes, for a run that encodes them itself.
+reads the same directories as `transformers:DIR` and gives the same features within the rounding of
+float16, on any device of JAX.
 """
 
 import hashlib
@@ -65,7 +64,8 @@ def make_encoder(spec: str, tokens: str | None = None) -> Encoder:
     `timm:NAME` is an image model. It gives regions, an average of its feature map in a grid of at
     most 6 x 6. Captions stay words.
 
-    `pixels:DIR` gives the pixels that the CLIP or SigLIP in DIR takes. Captions stay words.
+    `pixels:DIR` gives the pixels that the CLIP or SigLIP in DIR takes, for a run that encodes them.
+    Captions stay words.
 
     `jax:DIR` is a CLIP or SigLIP in a directory, or after `+` also a BERT.
 

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -19,7 +19,6 @@ from l2rm_jax.pretrained.feature_encoder import ImageFeatures, PictureEncoder, a
 
 _log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 FILES = "config.json, model.safetensors, preprocessor_config.json and the files of the tokenizer"
 
 
@@ -48,7 +47,7 @@ def library(name: str) -> Any:
         ) from error
 
 
-def from_directory_cache_or_network(load: Callable[..., T], name: str, files: str = FILES) -> T:
+def from_directory_cache_or_network(load: Callable[..., Any], name: str, files: str = FILES) -> Any:
     """Call a `from_pretrained` of transformers; if files are missing, say how to get them.
 
     Args:
@@ -59,22 +58,18 @@ def from_directory_cache_or_network(load: Callable[..., T], name: str, files: st
     Raises:
       DataError: the files are missing or cannot be read.
     """
-    try:
-        with _silence():
-            return load(name, local_files_only=True)
-    except StoppedError:
-        raise
-    except Exception as error:  # files of others may be wrong in any way
-        if Path(name).is_dir():
-            raise damaged_weights(name, files, error) from error
-    _log.info("%s: not in the cache, asking huggingface.co", name)
-    try:
-        with _silence():
-            return load(name)
-    except StoppedError:
-        raise
-    except Exception as error:
-        raise missing_weights(name, files, error, "transformers") from error
+    for is_local in (True, False):
+        try:
+            with _silence():
+                return load(name, local_files_only=is_local)
+        except StoppedError:
+            raise
+        except Exception as error:  # files of others may be wrong in any way
+            if Path(name).is_dir():
+                raise damaged_weights(name, files, error) from error
+            if not is_local:
+                raise missing_weights(name, files, error, "transformers") from error
+        _log.info("%s: not in the cache, asking huggingface.co", name)
 
 
 def load_model(name: str, files: str = FILES, unused: tuple[str, ...] = ()) -> Any:

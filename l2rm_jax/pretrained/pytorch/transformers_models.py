@@ -246,7 +246,7 @@ def load_captions(name: str, with_tokens: bool) -> CaptionModel:
         raise ConfigError(f"encoder: found the encoder-decoder {name}, expected a text encoder")
     load_tokenizer = library("transformers").AutoTokenizer.from_pretrained
     tokenizer = from_directory_cache_or_network(load_tokenizer, name, _SENTENCE_FILES)
-    model, pool = on_device(model), _pooling(name)
+    model, weights_of = on_device(model), _POOLS[_pooling(name)]
     settings = _read_json(name, "sentence_bert_config.json") or {}
     limits = (
         settings.get("max_seq_length"),
@@ -257,7 +257,8 @@ def load_captions(name: str, with_tokens: bool) -> CaptionModel:
     def encode(inputs: Any) -> tuple[Any, Any]:
         inputs = inputs.to(model.device)
         states = model(**inputs).last_hidden_state
-        return pool(states, inputs["attention_mask"]), states
+        weights = weights_of(inputs["attention_mask"])[:, :, None].to(states.dtype)
+        return (states * weights).sum(dim=1) / weights.sum(dim=1), states
 
     limit = min(number for number in limits if number)
     described = describe_model("transformers", name, model)
@@ -282,32 +283,23 @@ def _read_json(name: str, file: str) -> Any:
         raise DataError(f"{path}: cannot be read ({error}), expected JSON") from error
 
 
-def _mean(states: Any, mask: Any) -> Any:
-    weights = mask[:, :, None].to(states.dtype)
-    return (states * weights).sum(dim=1) / weights.sum(dim=1)
+# The weight of each token in the vector of a caption, by the kind of pooling and the mask [n, L].
+_POOLS: dict[str, Callable[[Any], Any]] = {
+    "mean_tokens": lambda mask: mask,
+    "cls_token": lambda mask: mask * (mask.cumsum(dim=1) == 1),
+    "lasttoken": lambda mask: mask * (mask.cumsum(dim=1) == mask.sum(dim=1, keepdim=True)),
+}
 
 
-def _first(states: Any, mask: Any) -> Any:
-    return states[range(len(states)), mask.argmax(dim=1)]
-
-
-def _last(states: Any, mask: Any) -> Any:
-    places = mask * library("torch").arange(mask.shape[1], device=mask.device)
-    return states[range(len(states)), places.argmax(dim=1)]
-
-
-_POOLS = {"mean_tokens": _mean, "cls_token": _first, "lasttoken": _last}
-
-
-def _pooling(name: str) -> Callable[[Any, Any], Any]:
-    """Return the function that pools states [n, L, D] with a mask [n, L] to vectors [n, D].
+def _pooling(name: str) -> str:
+    """Read the kind of pooling of a model, one of `_POOLS`.
 
     Raises:
       ConfigError: the model has another kind of pooling, or layers after it.
     """
     steps = [step["type"].rpartition(".")[2] for step in _read_json(name, "modules.json") or []]
     if not steps:
-        return _mean
+        return "mean_tokens"
     if steps[:2] != ["Transformer", "Pooling"] or set(steps[2:]) - {"Normalize"}:
         raise ConfigError(
             f"encoder: found the steps {', '.join(steps)} in {name}, expected Transformer, Pooling "
@@ -321,4 +313,4 @@ def _pooling(name: str) -> Callable[[Any, Any], Any]:
             f"encoder: found pooling by {', '.join(modes) or 'nothing'} in {name}, expected one of "
             f"{', '.join(_POOLS)}"
         )
-    return _POOLS[modes[0]]
+    return modes[0]
