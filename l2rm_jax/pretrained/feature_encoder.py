@@ -22,7 +22,7 @@ CaptionFeatures = (
 )
 PIXELS = "pixels"  # the kind of an encoder without a model, in `dataset.json`
 MAX_TOKENS = 64  # of a caption encoded as words; training uses no more
-SOME = 32  # pictures that a model gets at once
+AT_ONCE = 32  # pictures that a model gets at once
 _PROBE = 25, 33, 3  # shape of the picture in `Encoder.image_key`
 
 
@@ -32,23 +32,23 @@ class PictureEncoder:
 
     Attributes:
       description: the model and the sizes of its features, for `dataset.json`.
-      encode_some: turns at most `SOME` pictures into features.
+      encode_batch: turns at most `AT_ONCE` pictures into features.
     """
 
     description: Mapping[str, Any]
-    encode_some: Callable[[Sequence[Image.Image]], ImageFeatures]
+    encode_batch: Callable[[Sequence[Image.Image]], ImageFeatures]
 
     def encode(self, pictures: Sequence[Image.Image]) -> ImageFeatures:
         """Turn any number of pictures into features."""
-        starts = range(0, len(pictures), SOME)
-        return np.concatenate([self.encode_some(pictures[at : at + SOME]) for at in starts])
+        starts = range(0, len(pictures), AT_ONCE)
+        return np.concatenate([self.encode_batch(pictures[at : at + AT_ONCE]) for at in starts])
 
 
 class CaptionEncoder(Protocol):
     """Caption half of an encoder: turn captions into features.
 
     Attributes:
-      description: as that of a `PictureEncoder`.
+      description: as in `PictureEncoder`.
       cut: number of captions so far that were too long for the model and lost their end.
     """
 

@@ -22,9 +22,9 @@ from l2rm_jax.devices.parallel import matmul_precision
 from l2rm_jax.errors import ConfigError, expand_home, nearest_path
 from l2rm_jax.pretrained.directory import POOLING_FILE, Pretrained, open_pretrained, read_kind
 from l2rm_jax.pretrained.feature_encoder import (
+    AT_ONCE,
     MAX_TOKENS,
     PIXELS,
-    SOME,
     CaptionEncoder,
     CaptionFeatures,
     Encoder,
@@ -206,7 +206,7 @@ def _load(directory: str, with_tokens: bool) -> tuple[PictureEncoder, JaxCaption
     def encode(pictures: Sequence[Image.Image]) -> ImageFeatures:
         pixels = Pixels.from_array(prepare(pictures, base.preparation), "pictures")
         with matmul_precision("float32"):
-            [(_, states, _)] = encoder.blocks(pixels, SOME)
+            [(_, states, _)] = encoder.blocks(pixels, AT_ONCE)
         return as_float16(directory, states if with_tokens else states[:, 0])
 
     description = {

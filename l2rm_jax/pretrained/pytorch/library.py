@@ -184,13 +184,13 @@ def picture_encoder(
     """
     name = described["model"].partition(":")[2]
 
-    def encode_some(pictures: Sequence[Image.Image]) -> ImageFeatures:
+    def encode_batch(pictures: Sequence[Image.Image]) -> ImageFeatures:
         with exact_inference():
             return as_float16(name, encode(pictures))
 
-    *regions, features = encode_some([Image.new("RGB", (64, 64))]).shape[1:]
+    *regions, features = encode_batch([Image.new("RGB", (64, 64))]).shape[1:]
     sizes = {"regions": regions[0] if regions else 1, "features": features}
-    return PictureEncoder({**described, "kind": kind, **sizes}, encode_some)
+    return PictureEncoder({**described, "kind": kind, **sizes}, encode_batch)
 
 
 def unit_length(vectors: Float[np.ndarray, "... D"]) -> Float[np.ndarray, "... D"]:
