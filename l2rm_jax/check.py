@@ -15,7 +15,6 @@ from l2rm_jax.audit.misaligned import read_sentences
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.layouts import check_feature_shapes, open_caption_vectors, open_images
 from l2rm_jax.data.loading import open_train_pairs, open_untokenized, split_names
-from l2rm_jax.data.pieces import Pieces
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.record import is_undivided
 from l2rm_jax.data.repeats import raise_if_blocks_differ
@@ -26,6 +25,7 @@ from l2rm_jax.data.word_vectors import describe_unknown
 from l2rm_jax.errors import DataError, Problems
 from l2rm_jax.evaluation.recall import describe_counts
 from l2rm_jax.models import check_word_noise
+from l2rm_jax.pretrained.tokenizer import Pieces
 from l2rm_jax.run.inputs import (
     check_settings,
     check_test_size,

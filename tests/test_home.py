@@ -11,8 +11,8 @@ from l2rm_jax import main
 from l2rm_jax.cli.parse import parse
 from l2rm_jax.cli.source import IMPORT_FLAGS
 from l2rm_jax.config import FIELDS
-from l2rm_jax.data.encoders import make_encoder
 from l2rm_jax.errors import ConfigError, expand_home
+from l2rm_jax.run.choose_encoder import make_encoder
 from l2rm_jax.run.config_file import load_config
 from tests.audit.made import make_audit
 

@@ -23,9 +23,10 @@ LINES = (
     ("methods", "evaluation"),
     ("models", "judging"),
     ("data",),
+    ("pretrained",),
     ("joins",),
     ("linear",),
-    ("losses", "ot", "mixture", "auroc", "devices", "jobs", "config", "settings", "bases"),
+    ("losses", "ot", "mixture", "auroc", "devices", "jobs", "config", "settings"),
     ("console", "interrupt", "errors", "version"),
 )
 EXAMPLE = ROOT / "methods" / "example"  # a user's files, which import the public names

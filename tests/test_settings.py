@@ -7,12 +7,12 @@ from pathlib import Path
 import jax
 import pytest
 
-from l2rm_jax.bases import Bases, PieceIds, read_image_base, read_text_base
-from l2rm_jax.bases.preparation import read_preparation
 from l2rm_jax.devices.batch import Batch
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods.optimiser import model_optimiser
 from l2rm_jax.models import REGIONS, make_model
+from l2rm_jax.pretrained.preparation import read_preparation
+from l2rm_jax.pretrained.specs import Bases, PieceIds, read_image_base, read_text_base
 from l2rm_jax.run.config_file import flat, load_config
 from l2rm_jax.run.inputs import check_settings
 from l2rm_jax.settings import COMPARED

@@ -32,12 +32,12 @@ from experiments.script import add_rows, new_parser, start
 from l2rm_jax.audit.certificate import rank_kept
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pairs import Pairs
-from l2rm_jax.data.pretrained import open_pretrained, read_kind
 from l2rm_jax.errors import DataError
 from l2rm_jax.judging import judge_pairs
 from l2rm_jax.judging.kept_judge import Judged, KeptJudge
 from l2rm_jax.linear.rows import unit_rows
 from l2rm_jax.linear.set_features import fit_pooling
+from l2rm_jax.pretrained.directory import open_pretrained, read_kind
 from l2rm_jax.run.frozen_encoder import FrozenCaptions
 
 EACH = 5  # captions of an image

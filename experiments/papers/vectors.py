@@ -18,11 +18,11 @@ from experiments.script import new_parser, start
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data.captions import read_captions
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.pieces import Pieces
-from l2rm_jax.data.pretrained import open_pretrained, read_kind
 from l2rm_jax.jobs.files import new_directory
 from l2rm_jax.linear.rows import padded_blocks
 from l2rm_jax.linear.set_features import Pooling, fit_pooling, pooled_vectors
+from l2rm_jax.pretrained.directory import open_pretrained, read_kind
+from l2rm_jax.pretrained.tokenizer import Pieces
 from l2rm_jax.run.frozen_encoder import FrozenCaptions
 
 SPLITS = ("train", "dev", "test")

@@ -11,8 +11,8 @@ from l2rm_jax.audit.misaligned import read_repair
 from l2rm_jax.audit.table import columns_of_user, decisions_of, read_table
 from l2rm_jax.data.layouts import picture_files
 from l2rm_jax.data.pairs import Pairs
-from l2rm_jax.data.regular_files import refuse_other_kinds
 from l2rm_jax.errors import DataError, expand_home
+from l2rm_jax.jobs.regular_files import refuse_other_kinds
 from l2rm_jax.judging import JUDGEMENT_FILE, read_judgement
 
 

@@ -14,11 +14,11 @@ from l2rm_jax.cli.mistakes import unknown_field_flag_error, value_error
 from l2rm_jax.cli.parse import KINDS, PREFIX, parse_value
 from l2rm_jax.config import FIELDS, epoch_fields, flat
 from l2rm_jax.data.drawn_splits import SHARES
-from l2rm_jax.data.encoders.pixels import PIXELS
 from l2rm_jax.data.layouts.precomp import has_pixels
-from l2rm_jax.data.pretrained import read_kind
 from l2rm_jax.data.record import BY_RUN, read_record
 from l2rm_jax.errors import ConfigError, expand_home
+from l2rm_jax.pretrained.directory import read_kind
+from l2rm_jax.pretrained.feature_encoder import PIXELS
 from l2rm_jax.run.config_file import CONFIG_FILE, load_config, read_config, with_changes
 
 _log = logging.getLogger(__name__)

@@ -11,15 +11,13 @@
 * `vectors` turns any features and texts into one vector per image or caption, for the judge.
 * `split_files` names the files of a split. `drawn_splits` draws splits by the contents of the
   images, which `content_hashes` hashes.
-* `text` turns captions into word indices, `pieces` into indices of a pretrained tokenizer;
-  `pretrained` reads a directory of pretrained weights.
+* `text` turns captions into word indices.
 * `shards` opens vectors in shards, with `parquet_vectors`, for audits and imports.
-* `record` reads the record that an import wrote; `encoders/` turn photographs and captions into
-  features.
+* `record` reads the record that an import wrote; `pictures` decodes photographs.
 * `mismatch` swaps training pairs, `filters` drops them.
 * `streams` builds the batches of training, `batches` those of scoring and evaluation.
 
-May import `devices`, `jobs`, `config`, `bases` and `errors`, but no model.
+May import `pretrained`, `devices`, `jobs`, `config` and `errors`, but no model.
 """
 
 from l2rm_jax.data.features import RegionFeatures

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from l2rm_jax.data.regular_files import TEXT, read_regular
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import DataError, Problems
+from l2rm_jax.jobs.regular_files import TEXT, read_regular
 
 MAX_CHARACTERS = 10_000  # about 2000 words
 

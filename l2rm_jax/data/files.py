@@ -10,9 +10,9 @@ from pathlib import Path, PurePath
 
 import numpy as np
 
-from l2rm_jax.data.regular_files import refuse_other_kinds
 from l2rm_jax.errors import DataError, first_line
 from l2rm_jax.jobs.files import replace_file
+from l2rm_jax.jobs.regular_files import refuse_other_kinds
 
 _log = logging.getLogger(__name__)
 # Folders of macOS, Synology, Linux and Windows, in small letters.

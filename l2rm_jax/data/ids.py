@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from l2rm_jax.data.regular_files import TEXT, read_regular
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import DataError
+from l2rm_jax.jobs.regular_files import TEXT, read_regular
 
 _BOM = b"\xef\xbb\xbf"
 

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int, Real
 
-from l2rm_jax.bases import Bases
 from l2rm_jax.data import filters, mismatch
 from l2rm_jax.data.drawn_splits import INDEX_FILE as SPLIT_INDEX_FILE
 from l2rm_jax.data.drawn_splits import Drawn, draw_run_splits
@@ -19,8 +18,6 @@ from l2rm_jax.data.layouts import check_caption_kinds, check_feature_shapes, ope
 from l2rm_jax.data.layouts.precomp import read_files
 from l2rm_jax.data.mismatch import INDEX_FILE, Mismatch, check_mismatch, run_mismatch
 from l2rm_jax.data.pairs import Pairs, Tokens
-from l2rm_jax.data.pieces import Pieces
-from l2rm_jax.data.pretrained import Encoders
 from l2rm_jax.data.record import is_undivided, read_record
 from l2rm_jax.data.run_words import (
     VOCABULARY_FILE,
@@ -33,11 +30,11 @@ from l2rm_jax.data.run_words import (
 from l2rm_jax.data.text import SentenceSplitter, Vocabulary
 from l2rm_jax.data.train_pairs import Data, TrainPairs
 from l2rm_jax.errors import ConfigError, DataError, Problems
+from l2rm_jax.pretrained.directory import Encoders
+from l2rm_jax.pretrained.specs import Bases
+from l2rm_jax.pretrained.tokenizer import Pieces
 
 _log = logging.getLogger(__name__)
-
-# Directories of a run's copies of its pretrained weights; the second holds a separate image model.
-PRETRAINED, PRETRAINED_IMAGES = "pretrained", "pretrained_images"
 
 
 def read_split(

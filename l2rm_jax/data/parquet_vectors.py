@@ -11,10 +11,10 @@ import numpy as np
 from jaxtyping import Float
 
 from l2rm_jax.console import progress_bar
-from l2rm_jax.data.regular_files import check_regular
 from l2rm_jax.errors import ConfigError, DataError, Problems, first_line
 from l2rm_jax.jobs.files import new_file
 from l2rm_jax.jobs.locks import locked_file
+from l2rm_jax.jobs.regular_files import check_regular
 
 _WORDS = {"img_emb": ("image", "img"), "text_emb": ("text", "txt", "caption")}  # in their names
 _ROWS = 4096  # rows read at once

@@ -1,4 +1,4 @@
-"""Pictures: convert all kinds of files to upright RGB, and to the square that a model takes."""
+"""Pictures: convert all kinds of files to upright RGB."""
 
 import io
 import warnings
@@ -7,12 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import UInt8
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from l2rm_jax.bases import Preparation
-from l2rm_jax.data.regular_files import PICTURE, read_regular
 from l2rm_jax.errors import DataError, first_line
+from l2rm_jax.jobs.regular_files import PICTURE, read_regular
 
 LARGEST_SIDE = 2048  # of a picture that an encoder sees; larger ones are reduced
 LARGEST_RATIO = 50  # of the sides; CLIP resizes the short side to 224, so the long one has 11,200
@@ -25,38 +23,6 @@ _GREY_BITS = (8, 10, 12, 14, 16)  # bits that cameras and scanners use, of the 1
 
 class UnreadableError(Exception):
     """A picture cannot be used; the message is the reason written to `rejected.csv`."""
-
-
-def prepare(picture: Image.Image, preparation: Preparation) -> UInt8[np.ndarray, "S S 3"]:
-    """Resize an upright RGB picture, and cut a model's input square out of its centre.
-
-    The pixels equal the output of the image processors in Hugging Face's transformers.
-
-    Args:
-      picture: the picture.
-      preparation: preprocessing of the model.
-    """
-    side, short = preparation.image_size, preparation.short_side
-    width, height = picture.size
-    if not short:
-        resized = picture.resize((side, side), resample=preparation.resample)
-        return np.asarray(resized, np.uint8)
-    scale = short / min(width, height)
-    size = tuple(short if x == min(width, height) else int(scale * x) for x in (width, height))
-    pixels = np.asarray(picture.resize(size, resample=preparation.resample), np.uint8)
-    top, left = ((length - side) // 2 for length in pixels.shape[:2])
-    return pixels[top : top + side, left : left + side]
-
-
-def prepare_all(
-    pictures: Sequence[str | Path | Image.Image], preparation: Preparation
-) -> UInt8[np.ndarray, "n S S 3"]:
-    """Prepare pictures, given as Pillow pictures or files.
-
-    Raises:
-      DataError: as `upright_pictures`.
-    """
-    return np.stack([prepare(picture, preparation) for picture in upright_pictures(pictures)])
 
 
 def upright_pictures(pictures: Sequence[str | Path | Image.Image]) -> list[Image.Image]:

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from l2rm_jax.data.encoders.pixels import PIXELS
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import DataError, first_line
 from l2rm_jax.jobs.files import replace_file
+from l2rm_jax.pretrained.feature_encoder import PIXELS
 
 DATASET_FILE = "dataset.json"
 BY_RUN = {"by": "run"}  # `split` of an import with the single split train: runs draw dev and test

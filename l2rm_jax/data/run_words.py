@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from l2rm_jax.data.pairs import Pairs, Tokens
-from l2rm_jax.data.pieces import Pieces
 from l2rm_jax.data.text import SentenceSplitter, Vocabulary, load_sentence_splitter, tokenize
 from l2rm_jax.data.word_vectors import read_word_vectors
 from l2rm_jax.errors import ConfigError, DataError, Problems
+from l2rm_jax.pretrained.tokenizer import Pieces
 
 VOCABULARY_FILE = "vocabulary.json"
 WORD_VECTORS_FILE = "word_vectors.npy"

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int32
 
-from l2rm_jax.data.regular_files import JSON, read_regular
 from l2rm_jax.data.segmentation import is_unspaced, segment
 from l2rm_jax.errors import ConfigError, DataError, first_line
 from l2rm_jax.jobs.files import replace_file
+from l2rm_jax.jobs.regular_files import JSON, read_regular
 
 SentenceSplitter = Callable[[str], Iterable[str]]  # maps a text to its sentences
 

@@ -11,10 +11,10 @@ from l2rm_jax.data.drawn_splits import Drawn
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.mismatch import Mismatch
 from l2rm_jax.data.pairs import Images, Pairs, Tokens
-from l2rm_jax.data.pieces import Pieces
-from l2rm_jax.data.pretrained import Encoders
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import DataError
+from l2rm_jax.pretrained.directory import Encoders
+from l2rm_jax.pretrained.tokenizer import Pieces
 
 
 def token_counts(tokens: Tokens) -> Int32[np.ndarray, " captions"]:

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from l2rm_jax.data.pieces import Pieces
 from l2rm_jax.data.text import UNKNOWN, Vocabulary, tokenize
+from l2rm_jax.pretrained.tokenizer import Pieces
 
 EXAMPLES = 3
 _MOST = 0.5  # share of unknown words, or of captions of one word, from which on there is a warning

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32
 
-from l2rm_jax.data.regular_files import TEXT, read_regular
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import DataError, first_line
+from l2rm_jax.jobs.regular_files import TEXT, read_regular
 
 WordVectors = Float32[np.ndarray, "words dimensions"]  # rows of words without a vector are NaN
 

@@ -13,8 +13,8 @@
   directory.
 * `filter_tar` copies the samples of archives that an audit keeps.
 
-The encoders of photographs and captions are in `data.encoders`. May import `cli`, `run`, `data` and
-the packages below them.
+`run.choose_encoder` has the encoders of photographs and captions. May import `cli`, `run`, `data`
+and the packages below them.
 """
 
 from l2rm_jax.importing.request import Request

@@ -12,12 +12,12 @@ from jaxtyping import Float, Int, UInt8
 
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data.batches import read_ahead
-from l2rm_jax.data.encoders.encoder import Encoder
 from l2rm_jax.data.files import open_arrays, replace_arrays
 from l2rm_jax.data.pictures import UnreadableError, open_picture
 from l2rm_jax.errors import DataError
 from l2rm_jax.importing.encoding_cache import EncodingCache, Found
 from l2rm_jax.importing.pictures import DIGEST_BYTES, Pictures, digest_of
+from l2rm_jax.pretrained.feature_encoder import Encoder
 
 _log = logging.getLogger(__name__)
 

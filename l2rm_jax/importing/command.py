@@ -132,7 +132,7 @@ FILTER = Mode(
 
 
 def _weights(command: Command) -> None:
-    from l2rm_jax.data.encoders.packaged import write_packaged
+    from l2rm_jax.pretrained.pytorch.packaged import write_packaged
 
     require_flags(command, "out")
     print(write_packaged(Path(command["out"])))

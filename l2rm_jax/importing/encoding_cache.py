@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from l2rm_jax.data.encoders.encoder import Encoder
 from l2rm_jax.data.files import open_arrays, replace_arrays
 from l2rm_jax.devices.programs import cache_directory
 from l2rm_jax.errors import DataError
+from l2rm_jax.pretrained.feature_encoder import Encoder
 
 MOST = 4 * 2**30  # bytes of all files: 45,000 pictures with 36 vectors of 1,280 numbers
 _KIND = "encodings of pictures"

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from l2rm_jax.data.encoders.encoder import Encoder
 from l2rm_jax.data.files import replace_array
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.importing import chunks, vectors, writing
@@ -16,6 +15,7 @@ from l2rm_jax.importing.rejected import Rejected
 from l2rm_jax.importing.resolve import Plan
 from l2rm_jax.importing.splits import NONE, SPLITS
 from l2rm_jax.importing.table_pairs import TablePairs, reject_pairs
+from l2rm_jax.pretrained.feature_encoder import Encoder
 
 
 class Images(NamedTuple):

@@ -12,13 +12,13 @@ from l2rm_jax.cli.mode import SOURCE, Command, Mode
 from l2rm_jax.cli.parse import parse
 from l2rm_jax.cli.source import IMPORT_FLAGS, source_name
 from l2rm_jax.cli.words import Given, command_text
-from l2rm_jax.data.encoders.packaged import bundled_encoder
 from l2rm_jax.data.record import read_record
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.sources import find_files
 from l2rm_jax.importing.writing import hash_source
+from l2rm_jax.pretrained.pytorch.packaged import bundled_encoder
 
 _log = logging.getLogger(__name__)
 

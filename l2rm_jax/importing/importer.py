@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 
 from l2rm_jax.data.content_hashes import hash_file
-from l2rm_jax.data.encoders.encoder import Encoder
-from l2rm_jax.data.encoders.pixels import PIXELS
 from l2rm_jax.data.files import open_array
 from l2rm_jax.data.record import BY_RUN, DATASET_FILE
 from l2rm_jax.data.split_files import split_file
@@ -28,6 +26,7 @@ from l2rm_jax.importing.splits import NONE, SPLITS
 from l2rm_jax.importing.table_pairs import TablePairs, reject_pairs
 from l2rm_jax.jobs import Job
 from l2rm_jax.jobs.files import replace_file
+from l2rm_jax.pretrained.feature_encoder import PIXELS, Encoder
 from l2rm_jax.version import __version__
 
 _log = logging.getLogger(__name__)
@@ -83,11 +82,11 @@ def import_data(
 
 
 def load_encoder(name: str, tokens: str | None) -> Encoder:
-    """Load an encoder by its name and `--tokens` (`run.encoders.make_encoder`)."""
+    """Load an encoder by its name and `--tokens` (`choose_encoder.make_encoder`)."""
     _log.info("loading the encoder %s", name)
-    from l2rm_jax.run import encoders  # takes seconds, and is not needed for vectors
+    from l2rm_jax.run import choose_encoder  # takes seconds, and is not needed for vectors
 
-    return encoders.make_encoder(name, tokens)
+    return choose_encoder.make_encoder(name, tokens)
 
 
 def _load_encoder(request: Request) -> Encoder:

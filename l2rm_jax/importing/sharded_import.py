@@ -21,7 +21,6 @@ from pyarrow import parquet
 
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data.captions import read_captions
-from l2rm_jax.data.encoders.encoder import Encoder
 from l2rm_jax.data.files import file_states, replace_array
 from l2rm_jax.data.ids import read_image_ids
 from l2rm_jax.data.parquet_vectors import open_parquet
@@ -36,6 +35,7 @@ from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.sources import find_files
 from l2rm_jax.jobs import LOCAL, SINGLE, Executor, Job, Share
 from l2rm_jax.jobs.files import replace_file
+from l2rm_jax.pretrained.feature_encoder import Encoder
 from l2rm_jax.version import __version__
 
 SPLIT = "train"  # a shard has no splits

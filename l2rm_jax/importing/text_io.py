@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from l2rm_jax.data.regular_files import check_regular
+from l2rm_jax.jobs.regular_files import check_regular
 
 _SAMPLE = 1 << 20  # bytes that show the ends of lines
 _MARKS = {

@@ -5,7 +5,7 @@ gives the same bytes on any executor, and again after a worker has died.
 
 * `job` has the life of work on a directory: lock, claim, parts, finish. `locks` keeps other
   processes out of it. `files` writes files and directories that appear when they are complete, and
-  `full_disk` names the file that found no room.
+  `full_disk` names the file that found no room. `regular_files` reads whole files, no devices.
 * `executor` computes parts in this process, `workers` on Ray; `place` opens the choice of the user.
   `stored` keeps the results of arrays, and splits the parts among the processes of `shares`.
 

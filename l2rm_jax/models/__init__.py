@@ -4,7 +4,7 @@
 head has its own file, which declares the head's requirements and registers it; `head` holds their
 base class. `pretrained/` has the transformers that can run in front of the encoders. To choose
 or add a head, read `README.md` in this folder. May import `linear`, `losses`, `ot`, `mixture`,
-`devices`, `config`, `bases` and `errors`.
+`devices`, `config`, `pretrained` and `errors`.
 """
 
 import dataclasses
@@ -12,7 +12,6 @@ from typing import Any
 
 from ml_collections import ConfigDict, FrozenConfigDict
 
-from l2rm_jax.bases import KINDS, Bases, ImageBase, TextBase, with_dropout
 from l2rm_jax.errors import ConfigError, Problems, check_names
 
 # Each of these files registers its head on import.
@@ -34,6 +33,7 @@ from l2rm_jax.models import (  # noqa: F401
 )
 from l2rm_jax.models.head import HEADS, SECTIONS, SimilarityHead, register_head
 from l2rm_jax.models.retrieval import RetrievalModel
+from l2rm_jax.pretrained.specs import KINDS, Bases, ImageBase, TextBase, with_dropout
 
 WORDS = "gru"  # `model.text_encoder` without a pretrained model
 REGIONS = "regions"  # `model.image_encoder` likewise

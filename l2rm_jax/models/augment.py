@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from l2rm_jax.bases import PieceIds
+from l2rm_jax.pretrained.specs import PieceIds
 
 # Shares of the picked words that are masked and replaced; the rest is dropped. OMIT masks 0.1,
 # replaces 0.02 and drops 0.08 of all words.

@@ -10,14 +10,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, UInt8
 from ml_collections import FrozenConfigDict
 
-from l2rm_jax.bases import Bases
 from l2rm_jax.devices.batch import Batch
 from l2rm_jax.models.augment import keep_regions, perturb_words
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.head import make_head
 from l2rm_jax.models.layers import l2_normalise, masked_mean, sample_keys
 from l2rm_jax.models.pretrained import TextTransformer, VisionTransformer
-from l2rm_jax.models.pretrained.pixels import random_crop, to_numbers
+from l2rm_jax.models.pretrained.vision import random_crop, to_numbers
+from l2rm_jax.pretrained.specs import Bases
 
 
 class RetrievalModel(nn.Module):

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict
 
-from l2rm_jax.data.regular_files import check_regular
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import CheckpointError, ConfigError, DataError
+from l2rm_jax.jobs.regular_files import check_regular
 from l2rm_jax.published.conversion import check_state_dict, graph_steps
 
 _LAYOUTS = (("net",), ("model",), ("model_A", "model_B"))

@@ -3,11 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from l2rm_jax.data.encoders.encoder import Encoder
-from l2rm_jax.data.encoders.pixels import PIXELS
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pictures import upright_pictures
 from l2rm_jax.errors import DataError
+from l2rm_jax.pretrained.feature_encoder import PIXELS, Encoder
 
 # Hint for captions that are text, when no encoder is known.
 WITH_ENCODER = "l2rm import --source=pairs.csv --encoder=transformers:DIR --out=D"
@@ -89,7 +88,7 @@ def _load(encoder: Mapping[str, Any], side: str, in_tokens: str, run: str) -> En
 
     `in_tokens` is the kind of features of this side if the import was made with tokens.
     """
-    from l2rm_jax.run.encoders import make_encoder
+    from l2rm_jax.run.choose_encoder import make_encoder
 
     known = encoder[side]
     made = make_encoder(encoder["name"], "patches" if known["kind"] == in_tokens else None)

@@ -17,10 +17,10 @@ from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.files import open_array
 from l2rm_jax.data.npy_files import write_array
 from l2rm_jax.data.pixels import Pixels
-from l2rm_jax.data.regular_files import refuse_other_kinds
 from l2rm_jax.errors import ConfigError, DataError, expand_home, first_line
 from l2rm_jax.evaluation.codes import CodedCaptions
 from l2rm_jax.jobs.files import new_directory
+from l2rm_jax.jobs.regular_files import refuse_other_kinds
 from l2rm_jax.models.encoders import ImageCode, TextCode
 
 FILE = "encodings.json"

@@ -9,13 +9,13 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from l2rm_jax.config import default
-from l2rm_jax.data.hub import find_directory
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.devices.parallel import in_float32
 from l2rm_jax.errors import ConfigError, expand_home
 from l2rm_jax.methods import make_method
 from l2rm_jax.methods.networks import network
 from l2rm_jax.models import make_model
+from l2rm_jax.pretrained.hub import find_directory
 from l2rm_jax.published.checkpoint import read_checkpoint, weights_for_vocabulary
 from l2rm_jax.published.conversion import model_from_state_dict, variables_from_state_dict
 from l2rm_jax.retriever.network import Network

@@ -16,7 +16,6 @@ from jaxtyping import Float, Int
 
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pairs import Tokens
-from l2rm_jax.data.pieces import Pieces
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.text import UNKNOWN, Vocabulary, load_sentence_splitter, tokenize
 from l2rm_jax.devices.batch import Batch
@@ -27,6 +26,7 @@ from l2rm_jax.evaluation.codes import CodedCaptions, CodeScorer
 from l2rm_jax.evaluation.scoring import paired_similarities, vector_similarities
 from l2rm_jax.models import RetrievalModel
 from l2rm_jax.models.encoders import ImageCode
+from l2rm_jax.pretrained.tokenizer import Pieces
 from l2rm_jax.retriever.encoder import WITH_ENCODER
 from l2rm_jax.retriever.sources import row_numbers
 

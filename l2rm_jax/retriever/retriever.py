@@ -11,13 +11,13 @@ import numpy as np
 from jaxtyping import Float, Int
 from ml_collections import ConfigDict
 
-from l2rm_jax.bases import Preparation
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.errors import ConfigError, DataError, expand_home
 from l2rm_jax.evaluation.scoring import ignore_progress
 from l2rm_jax.pages import PageAlignment
+from l2rm_jax.pretrained.preparation import Preparation
 from l2rm_jax.retriever import search, sources
 from l2rm_jax.retriever.encoder import check_encoder, encode_pictures, encode_texts
 from l2rm_jax.retriever.encodings import (

@@ -10,7 +10,6 @@ import numpy as np
 from jaxtyping import Int
 from ml_collections import ConfigDict
 
-from l2rm_jax.bases import Preparation
 from l2rm_jax.data import scenes
 from l2rm_jax.data.captions import caption_files
 from l2rm_jax.data.contents import are_texts, as_list
@@ -20,12 +19,13 @@ from l2rm_jax.data.ids import read_image_ids
 from l2rm_jax.data.layouts import SCENES, open_split
 from l2rm_jax.data.layouts.precomp import read_images
 from l2rm_jax.data.pairs import Pairs
-from l2rm_jax.data.pictures import prepare_all
+from l2rm_jax.data.pictures import upright_pictures
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.record import read_record
 from l2rm_jax.data.scenes.drawing import write_png
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import ConfigError, DataError, expand_home, nearest_flag
+from l2rm_jax.pretrained.preparation import Preparation, prepare
 
 SPLIT = "test"  # default split of a directory
 
@@ -131,7 +131,8 @@ def _encoded_pictures(
         return encode(_as_list(images)) if encode and (is_text or is_picture) else None
     if isinstance(images, np.ndarray) and images.dtype.kind != "U":
         return Pixels.from_array(images, "images")
-    return Pixels.from_array(prepare_all(_as_list(images), preparation), "images")
+    pictures = upright_pictures(_as_list(images))
+    return Pixels.from_array(prepare(pictures, preparation), "images")
 
 
 def _as_list(images: Any) -> list[Any]:

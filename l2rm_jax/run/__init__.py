@@ -7,8 +7,8 @@ The training loop is `l2rm_jax/train.py`; this package holds the functions that 
 - `inputs`, `validate_config`: checks of the config and the data before training;
 - `judgement`: judges the training pairs and keeps the result; `sampling` samples
   pairs by it; `detector` and `fold_runs`: runs that judge the pairs of another run;
-- `pretrained`: the pretrained weights of a run; `frozen_encoder` and `encoders` encode with
-  pretrained models as they are;
+- `pretrained`: the pretrained weights of a run; `choose_encoder` and `frozen_encoder`
+  encode with models as they are;
 - `config_file` (and the lock), `log`, `results`, `loss_split`, `checkpoints` (with
   `checkpoint_format`): the files of the work directory; `load_trained` reads the trained model,
   `exported` saves it apart from the run;

@@ -15,8 +15,8 @@ from filelock import FileLock, Timeout
 from ml_collections import ConfigDict
 
 from l2rm_jax.config import FIELDS, NEEDED_HEADS, READ_BY, default, flat, unknown_field_error
-from l2rm_jax.data.regular_files import refuse_other_kinds
 from l2rm_jax.errors import ConfigError, L2RMError, expand_home, first_line
+from l2rm_jax.jobs.regular_files import refuse_other_kinds
 from l2rm_jax.run.results import to_jsonable, write_json
 
 CONFIG_FILE = "config.json"

@@ -11,15 +11,15 @@ import jax
 import numpy as np
 from jaxtyping import Float, Float16, Int32
 
-from l2rm_jax.bases import ImageBase, TextBase
 from l2rm_jax.data.batches import caption_batches, image_batches
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pairs import Tokens
 from l2rm_jax.data.pixels import Pixels
-from l2rm_jax.data.pretrained import Encoders
 from l2rm_jax.data.train_pairs import TrainPairs
 from l2rm_jax.models.pretrained import TextTransformer, VisionTransformer
-from l2rm_jax.models.pretrained.pixels import to_numbers
+from l2rm_jax.models.pretrained.vision import to_numbers
+from l2rm_jax.pretrained.directory import Encoders
+from l2rm_jax.pretrained.specs import ImageBase, TextBase
 from l2rm_jax.run.pair_scores import collect_rows
 
 # Blocks of states [n, S, D], the rows that they belong to, and how many states each has.

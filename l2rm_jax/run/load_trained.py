@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 import jax
 from ml_collections import ConfigDict
 
-from l2rm_jax.bases import Bases
-from l2rm_jax.data.pieces import Pieces
 from l2rm_jax.data.record import read_record
 from l2rm_jax.data.run_words import VOCABULARY_FILE
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import CheckpointError, first_line
 from l2rm_jax.methods.base import TrainState
+from l2rm_jax.pretrained.specs import Bases
+from l2rm_jax.pretrained.tokenizer import Pieces
 from l2rm_jax.run.checkpoint_format import newest_checkpoint, read_checkpoint
 from l2rm_jax.run.config_file import read_config
 from l2rm_jax.run.exported import export, is_exported, read_exported

@@ -15,8 +15,6 @@ from jaxtyping import Float
 from ml_collections import ConfigDict
 
 from l2rm_jax.data.files import open_arrays, replace_arrays
-from l2rm_jax.data.loading import PRETRAINED, PRETRAINED_IMAGES
-from l2rm_jax.data.pretrained import SOURCE_FILE, Encoders, Pretrained, open_pretrained
 from l2rm_jax.data.train_pairs import Data, TrainPairs
 from l2rm_jax.devices.hosts import is_primary, wait_for_file
 from l2rm_jax.devices.parallel import matmul_precision
@@ -25,14 +23,17 @@ from l2rm_jax.methods.base import TrainState
 from l2rm_jax.methods.closed_form import FITTED_HEAD
 from l2rm_jax.methods.learned_scale import GROUP
 from l2rm_jax.models import REGIONS, WORDS
+from l2rm_jax.pretrained.directory import SOURCE_FILE, Encoders, Pretrained, open_pretrained
 from l2rm_jax.run.config_file import with_changes
 from l2rm_jax.run.frozen_encoder import judged_vectors, with_vectors
 from l2rm_jax.run.judgement import uses_judgement
 
+# Directories of a run's copies of its pretrained weights; the second holds a separate image model.
+PRETRAINED, PRETRAINED_IMAGES = "pretrained", "pretrained_images"
 VECTORS_FILE = "pretrained_vectors.npz"
 
 
-class Side(NamedTuple):
+class EncoderSide(NamedTuple):
     """A side of the model that may have a pretrained encoder, by the fields of the config.
 
     Attributes:
@@ -51,8 +52,8 @@ class Side(NamedTuple):
         return config.model[self.encoder] != self.without
 
 
-CAPTIONS = Side("text_encoder", WORDS, "text_states", "text_rate")
-IMAGES = Side("image_encoder", REGIONS, "image_states", "image_rate")
+CAPTIONS = EncoderSide("text_encoder", WORDS, "text_states", "text_rate")
+IMAGES = EncoderSide("image_encoder", REGIONS, "image_states", "image_rate")
 
 
 def check_pretrained_fields(config: ConfigDict) -> None:
@@ -160,11 +161,7 @@ def find_pretrained(config: ConfigDict, workdir: str | Path | None) -> Encoders 
     Raises:
       ConfigError, DataError: as `open_pretrained`; lists the faults of all directories.
     """
-    uses = {}
-    for name, use in directories(config).items():
-        own = None if workdir is None else Path(workdir) / name
-        started = own is not None and (own / SOURCE_FILE).exists()
-        uses[name] = use._replace(directory=str(own)) if started else use
+    uses = directories(config if workdir is None else with_own_weights(config, workdir))
     if any(not use.directory for use in uses.values()):  # `check_pretrained_fields` says so
         return None
     return _open(uses, config)

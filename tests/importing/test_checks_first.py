@@ -8,10 +8,10 @@ import pytest
 
 pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
-from l2rm_jax.data.encoders import make_encoder
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.request import Request
+from l2rm_jax.run.choose_encoder import make_encoder
 from tests.importing.made import PixelEncoder, rows_of, write_csv, write_pictures
 
 

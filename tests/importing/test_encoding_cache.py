@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
-from l2rm_jax.data.encoders.encoder import Encoder
 from l2rm_jax.importing import encoding_cache
 from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.request import Request
+from l2rm_jax.pretrained.feature_encoder import Encoder, PictureEncoder
 from tests.importing.made import PixelEncoder, encoded, picture, write_csv
 
 IMAGES = 12
@@ -98,19 +98,13 @@ def test_the_files_that_were_not_used_for_the_longest_time_are_removed(place, mo
 
 
 def test_the_key_of_an_encoder_is_what_it_computes():
-    class Images:
-        def __init__(self, model="a", weights="w", scale=1):
-            self.described, self.scale = {"model": model, "weights": weights}, scale
-
-        def describe(self):
-            return {name: value for name, value in self.described.items() if value}
-
-        def encode(self, pictures):
+    def key(model="a", weights="w", scale=1) -> str:
+        def encode(pictures):
             small = [np.asarray(picture.resize((2, 2)), np.float16) for picture in pictures]
-            return self.scale * np.stack(small).reshape(len(small), -1)
+            return scale * np.stack(small).reshape(len(small), -1)
 
-    def key(**settings) -> str:
-        return Encoder("x", Images(**settings), None).image_key()
+        description = {"model": model, **({"weights": weights} if weights else {})}
+        return Encoder("x", PictureEncoder(description, encode), None).image_key()
 
     assert key() == key(model="b") != ""
     assert len({key(), key(weights="v"), key(scale=2)}) == 3  # 2: other preprocessing

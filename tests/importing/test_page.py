@@ -15,7 +15,7 @@ from l2rm_jax.cli.parse import parse
 from l2rm_jax.config import flat
 from l2rm_jax.errors import DataError
 from l2rm_jax.importing import importer
-from l2rm_jax.run import encoders
+from l2rm_jax.run import choose_encoder
 from l2rm_jax.run.config_file import load_config
 from tests.importing.made import PixelEncoder, read_directory, rows_of, write_csv, write_pictures
 from tests.test_pages import blocks, commands
@@ -44,7 +44,7 @@ def place(tmp_path, monkeypatch) -> Path:
     owner = [names.index(name) for name, _ in rows]
     np.save(tmp_path / "captions.npy", cause[owner] + 0.1 * rng.normal(size=(len(rows), 6)))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(encoders, "make_encoder", make_encoder)
+    monkeypatch.setattr(choose_encoder, "make_encoder", make_encoder)
     return tmp_path
 
 

@@ -9,10 +9,9 @@ pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
 from l2rm_jax import main
 from l2rm_jax.cli.config_flags import fitting_fields
-from l2rm_jax.data.encoders import make_encoder as make_torch_encoder
 from l2rm_jax.data.record import read_record
 from l2rm_jax.errors import ConfigError, DataError, L2RMError
-from l2rm_jax.run.encoders import make_encoder
+from l2rm_jax.run.choose_encoder import make_encoder
 from tests.importing.made import picture, read_directory, rows_of, write_csv, write_pictures
 from tests.models.pretrained.golden import GOLDEN
 from tests.run.pretrained_runs import copy_model
@@ -68,15 +67,12 @@ def test_pixels_made_for_another_model_are_refused(table, tmp_path):
 
 def test_our_encoder_equals_that_of_pytorch(tmp_path):
     """Pictures of many shapes, captions of many lengths; with and without tokens."""
-    from tests.data.encoders.tiny_models import captions, pictures, save_clip
+    from tests.pretrained.pytorch.tiny_models import captions, pictures, save_clip
 
     path, images = save_clip(tmp_path / "clip"), pictures(40)
     texts = [*captions(150), "a dog runs on the grass and the man with two red balls"]
     for tokens in (None, "patches"):
-        ours, theirs = (
-            make(f"{kind}:{path}", tokens)
-            for make, kind in ((make_encoder, "jax"), (make_torch_encoder, "transformers"))
-        )
+        ours, theirs = (make_encoder(f"{kind}:{path}", tokens) for kind in ("jax", "transformers"))
         np.testing.assert_allclose(
             ours.encode_images(images), theirs.encode_images(images), rtol=0, atol=1.5e-3
         )
@@ -91,10 +87,10 @@ def test_our_encoder_equals_that_of_pytorch(tmp_path):
 
 def test_pixels_are_those_of_the_image_processor(tmp_path):
     """CLIP cuts a square, SigLIP does not."""
-    from l2rm_jax.data.pictures import prepare_all
-    from l2rm_jax.data.pretrained import open_pretrained
-    from l2rm_jax.models.pretrained.pixels import to_numbers
-    from tests.data.encoders.tiny_models import SAVE, pictures, transformers
+    from l2rm_jax.models.pretrained.vision import to_numbers
+    from l2rm_jax.pretrained.directory import open_pretrained
+    from l2rm_jax.pretrained.preparation import prepare
+    from tests.pretrained.pytorch.tiny_models import SAVE, pictures, transformers
 
     images = pictures(60, seed=3)
     for kind in ("clip", "siglip"):
@@ -105,13 +101,13 @@ def test_pixels_are_those_of_the_image_processor(tmp_path):
         expected = np.concatenate(
             [processor(images=image, return_tensors="np").pixel_values for image in images]
         )
-        found = to_numbers(prepare_all(images, preparation), preparation)
+        found = to_numbers(prepare(images, preparation), preparation)
         np.testing.assert_allclose(found, expected.transpose(0, 2, 3, 1), rtol=0, atol=1e-5)
 
 
 def test_captions_alone_by_our_bert(tmp_path):
     """After `+`, with the pooling that the directory names; the mean where it names none."""
-    from tests.data.encoders.tiny_models import captions, save_sentence_encoder
+    from tests.pretrained.pytorch.tiny_models import captions, save_sentence_encoder
 
     texts = captions(30)
     for pooling in ("mean_tokens", "cls_token", "none"):
@@ -120,7 +116,7 @@ def test_captions_alone_by_our_bert(tmp_path):
             (path / "1_Pooling/config.json").unlink()
             (path / "modules.json").unlink()
         ours = make_encoder(f"pixels:{CLIP}+jax:{path}")
-        theirs = make_torch_encoder(f"pixels:{CLIP}+transformers:{path}")
+        theirs = make_encoder(f"pixels:{CLIP}+transformers:{path}")
         found, expected = ours.encode_captions(texts), theirs.encode_captions(texts)
         assert found[1] is expected[1] is None
         np.testing.assert_allclose(found[0], expected[0], rtol=0, atol=1.5e-3)

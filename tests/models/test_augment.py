@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2rm_jax.bases import PieceIds
 from l2rm_jax.devices.batch import Batch
 from l2rm_jax.models.augment import MASK_TOKEN, keep_regions, perturb_words
 from l2rm_jax.models.layers import Dropout, sample_keys
+from l2rm_jax.pretrained.specs import PieceIds
 from tests.grid import small_model
 
 VOCABULARY = 1000

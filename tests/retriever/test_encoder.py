@@ -8,7 +8,7 @@ from l2rm_jax.config import default
 from l2rm_jax.errors import DataError
 from l2rm_jax.retriever.encoder import WITH_ENCODER, encode_pictures, encode_texts
 from l2rm_jax.retriever.sources import image_source
-from l2rm_jax.run import encoders
+from l2rm_jax.run import choose_encoder
 from tests.importing.made import PixelEncoder, write_pictures
 
 RECORD = {"name": "x", "images": {"model": "x", "weights": "a", "kind": "patches"}}
@@ -25,7 +25,7 @@ def asked(monkeypatch) -> list[tuple]:
         monkeypatch.setattr(encoder, "describe", lambda: RECORD, raising=False)
         return encoder
 
-    monkeypatch.setattr(encoders, "make_encoder", make)
+    monkeypatch.setattr(choose_encoder, "make_encoder", make)
     return calls
 
 

@@ -6,8 +6,8 @@ import numpy as np
 from PIL import Image
 
 from l2rm_jax.data import scenes
-from l2rm_jax.data.pretrained import open_pretrained
 from l2rm_jax.data.scenes.drawing import draw
+from l2rm_jax.pretrained.directory import open_pretrained
 from tests.models.pretrained.golden import GOLDEN
 from tests.run.pretrained_runs import bert_config
 
@@ -29,13 +29,13 @@ def open_model(kind: str = "clip", directory: Path | None = None):
 
 def write_pixels(directory: Path, kind: str = "clip", seed: int = 0) -> Path:
     """Write the pictures of `scenes`, as the model wants them, and their captions."""
-    from l2rm_jax.data.pictures import prepare_all
+    from l2rm_jax.pretrained.preparation import prepare
 
     directory.mkdir()
     preparation = open_model(kind).bases.image.preparation
     for split, images in SIZES.items():
         made = scenes.generate(images, seed, split)
-        pixels = prepare_all(pictures(split, seed), preparation)
+        pixels = prepare(pictures(split, seed), preparation)
         np.save(directory / f"{split}_pixels.npy", pixels)
         (directory / f"{split}_caps.txt").write_text("\n".join(made.captions) + "\n")
     return directory

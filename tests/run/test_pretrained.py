@@ -14,11 +14,11 @@ import l2rm_jax
 from l2rm_jax.audit.inputs import read_training_pairs
 from l2rm_jax.config import default
 from l2rm_jax.data import scenes
-from l2rm_jax.data.pretrained import open_pretrained
 from l2rm_jax.data.vectors import as_rows, caption_vectors
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.models import WORDS
 from l2rm_jax.models.pretrained import TextTransformer
+from l2rm_jax.pretrained.directory import open_pretrained
 from l2rm_jax.run.config_file import with_changes
 from l2rm_jax.run.inputs import check_settings, read_data
 from l2rm_jax.run.load_trained import read_trained

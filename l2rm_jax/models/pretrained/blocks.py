@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from l2rm_jax.bases import Stack
 from l2rm_jax.models.layers import Dropout, Linear
+from l2rm_jax.pretrained.specs import Stack
 
 ACTIVATIONS: dict[str, Callable] = {
     "gelu": lambda x: jax.nn.gelu(x, approximate=False),

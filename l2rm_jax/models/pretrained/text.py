@@ -9,9 +9,9 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from l2rm_jax.bases import TextBase
 from l2rm_jax.models.layers import Dropout, Linear, l2_normalise, masked_mean
 from l2rm_jax.models.pretrained.blocks import layer_norm, run_blocks
+from l2rm_jax.pretrained.specs import TextBase
 
 States = tuple[Float[Array, "J S D"], Int[Array, " J"]]  # states, and their number per caption
 _table_init = nn.initializers.normal(0.02)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from l2rm_jax.bases import Bases, read_image_base, read_text_base
-from l2rm_jax.bases.arrays import image_places, text_places
-from l2rm_jax.data.pretrained import Pretrained
+from l2rm_jax.pretrained.arrays import image_places, text_places
+from l2rm_jax.pretrained.directory import Pretrained
+from l2rm_jax.pretrained.specs import Bases, read_image_base, read_text_base
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "pretrained"
 KINDS = ("bert", "clip", "siglip")

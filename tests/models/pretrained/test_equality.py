@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2rm_jax.bases.arrays import place_arrays
 from l2rm_jax.models.pretrained import TextTransformer, VisionTransformer
+from l2rm_jax.pretrained.arrays import place_arrays
 from tests.models.pretrained.golden import (
     KINDS,
     NOISE,

@@ -8,12 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2rm_jax.bases import Bases, Preparation
 from l2rm_jax.devices.parallel import AXIS, Replicas
 from l2rm_jax.methods import make_method
 from l2rm_jax.models import make_model
 from l2rm_jax.models.pretrained import VisionTransformer, vision
-from l2rm_jax.models.pretrained.pixels import random_crop, to_numbers
+from l2rm_jax.models.pretrained.vision import random_crop, to_numbers
+from l2rm_jax.pretrained.preparation import Preparation
+from l2rm_jax.pretrained.specs import Bases
 from tests import grid
 from tests.grid import MAIN, batches, pairs, tiny_config
 from tests.models.pretrained.golden import read_bases, read_parameters

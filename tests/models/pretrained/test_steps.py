@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2rm_jax.bases.arrays import place_arrays, text_places
-from l2rm_jax.data.pretrained import open_pretrained
 from l2rm_jax.methods.base import Optimiser
 from l2rm_jax.models.pretrained import TextTransformer
+from l2rm_jax.pretrained.arrays import place_arrays, text_places
+from l2rm_jax.pretrained.directory import open_pretrained
 from tests.models.pretrained.golden import GOLDEN, NOISE, read_bases, read_parameters
 from tests.models.pretrained.test_equality import info_nce, unit
 

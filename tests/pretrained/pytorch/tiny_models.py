@@ -13,7 +13,7 @@ from PIL import Image
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)  # the tests run in two processes
 
-import tests.data.encoders.torchvision_operators  # noqa: E402, F401
+import tests.pretrained.pytorch.torchvision_operators  # noqa: E402, F401
 
 transformers = pytest.importorskip("transformers")
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from l2rm_jax.bases import read_image_base, read_text_base
-from l2rm_jax.data.pretrained import SOURCE_FILE, Pretrained, open_pretrained
 from l2rm_jax.errors import DataError
+from l2rm_jax.pretrained.directory import SOURCE_FILE, Pretrained, open_pretrained
+from l2rm_jax.pretrained.specs import read_image_base, read_text_base
 from tests.models.pretrained.golden import GOLDEN, read_parameters
 
 KIND = "bert"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from l2rm_jax.bases import Bases, ImageBase, Stack, TextBase
+from l2rm_jax.pretrained.specs import Bases, ImageBase, Stack, TextBase
 
 Shape = tuple[int, ...]
 
@@ -46,7 +46,7 @@ _TEXT, _IMAGE = ("text_",), ("vision_", "visual_")
 _POSITION_IDS = "embeddings.position_ids"  # ending of a name in files of older versions
 
 
-class Place(NamedTuple):
+class ArrayPlace(NamedTuple):
     """An array of a file, and its place in our parameters.
 
     Attributes:
@@ -64,7 +64,7 @@ class Place(NamedTuple):
     layer: int | None = None
 
 
-def text_places(base: TextBase) -> list[Place]:
+def text_places(base: TextBase) -> list[ArrayPlace]:
     """List the arrays of a text transformer."""
     width = base.stack.width
     if base.kind == "bert":
@@ -88,14 +88,16 @@ def text_places(base: TextBase) -> list[Place]:
     return [*places, *_linear("text_model.head", width, base.projection, "projection")]
 
 
-def image_places(base: ImageBase) -> list[Place]:
+def image_places(base: ImageBase) -> list[ArrayPlace]:
     """List the arrays of a vision transformer."""
     width, side, is_clip = base.stack.width, base.patch_size, base.kind == "clip"
     table = "vision_model.embeddings"
     positions = (base.patches + is_clip, width)
     patches = f"{table}.patch_embedding"
     places = [
-        Place(f"{patches}.weight", (width, 3, side, side), ("patches", "kernel"), _patch_kernel),
+        ArrayPlace(
+            f"{patches}.weight", (width, 3, side, side), ("patches", "kernel"), _patch_kernel
+        ),
         _as_is(f"{table}.position_embedding.weight", positions, "positions"),
         *_blocks("vision_model.encoder.layers", base.stack, _CLIP_BLOCK),
         *_norm("vision_model.post_layernorm", width, "norm"),
@@ -110,23 +112,27 @@ def image_places(base: ImageBase) -> list[Place]:
     return [*places, _as_is(f"{patches}.bias", (width,), "patches", "bias"), *_pooling(base)]
 
 
-def _pooling(base: ImageBase) -> Iterator[Place]:
+def _pooling(base: ImageBase) -> Iterator[ArrayPlace]:
     """SigLIP's attention over the patches, whose query is learned."""
     width, head = base.stack.width, "vision_model.head"
-    yield Place(f"{head}.probe", (1, 1, width), ("pooling", "probe"), np.ravel)
+    yield ArrayPlace(f"{head}.probe", (1, 1, width), ("pooling", "probe"), np.ravel)
     for row, name in enumerate(("query", "key", "value")):
         part = slice(row * width, (row + 1) * width)
         shape = (3 * width, width)
         path = ("pooling", "attention", name)
-        yield Place(f"{head}.attention.in_proj_weight", shape, (*path, "kernel"), _rows_of(part))
-        yield Place(f"{head}.attention.in_proj_bias", shape[:1], (*path, "bias"), _part_of(part))
+        yield ArrayPlace(
+            f"{head}.attention.in_proj_weight", shape, (*path, "kernel"), _rows_of(part)
+        )
+        yield ArrayPlace(
+            f"{head}.attention.in_proj_bias", shape[:1], (*path, "bias"), _part_of(part)
+        )
     yield from _linear(f"{head}.attention.out_proj", width, width, "pooling", "attention", "out")
     yield from _norm(f"{head}.layernorm", width, "pooling", "norm")
     yield from _linear(f"{head}.mlp.fc1", width, base.stack.inner, "pooling", "inner")
     yield from _linear(f"{head}.mlp.fc2", base.stack.inner, width, "pooling", "outer")
 
 
-def group_places(bases: Bases) -> dict[str, list[Place]]:
+def group_places(bases: Bases) -> dict[str, list[ArrayPlace]]:
     """List the arrays of each base, by the name of its parameter group."""
     places = {}
     if bases.text:
@@ -137,7 +143,7 @@ def group_places(bases: Bases) -> dict[str, list[Place]]:
 
 
 def place_arrays(
-    places: Iterable[Place], read: Callable[[str], np.ndarray]
+    places: Iterable[ArrayPlace], read: Callable[[str], np.ndarray]
 ) -> dict[str, np.ndarray | dict]:
     """Make the tree of our parameters.
 
@@ -175,29 +181,29 @@ def may_be_left_over(bases: Bases, name: str) -> bool:
     return name.startswith((*_UNUSED[kind], *sides)) or name.endswith(_POSITION_IDS)
 
 
-def _as_is(name: str, shape: Shape, *path: str) -> Place:
-    return Place(name, shape, path, _same)
+def _as_is(name: str, shape: Shape, *path: str) -> ArrayPlace:
+    return ArrayPlace(name, shape, path, _same)
 
 
-def _norm(name: str, width: int, *path: str) -> list[Place]:
+def _norm(name: str, width: int, *path: str) -> list[ArrayPlace]:
     return [
         _as_is(f"{name}.weight", (width,), *path, "scale"),
         _as_is(f"{name}.bias", (width,), *path, "bias"),
     ]
 
 
-def _kernel(name: str, inputs: int, outputs: int, *path: str) -> Place:
-    return Place(f"{name}.weight", (outputs, inputs), (*path, "kernel"), np.transpose)
+def _kernel(name: str, inputs: int, outputs: int, *path: str) -> ArrayPlace:
+    return ArrayPlace(f"{name}.weight", (outputs, inputs), (*path, "kernel"), np.transpose)
 
 
-def _linear(name: str, inputs: int, outputs: int, *path: str) -> list[Place]:
+def _linear(name: str, inputs: int, outputs: int, *path: str) -> list[ArrayPlace]:
     return [
         _kernel(name, inputs, outputs, *path),
         _as_is(f"{name}.bias", (outputs,), *path, "bias"),
     ]
 
 
-def _blocks(prefix: str, stack: Stack, names: Mapping[str, str]) -> Iterator[Place]:
+def _blocks(prefix: str, stack: Stack, names: Mapping[str, str]) -> Iterator[ArrayPlace]:
     sizes = {"inner": (stack.width, stack.inner), "outer": (stack.inner, stack.width)}
     for layer in range(stack.layers):
         for ours, theirs in names.items():

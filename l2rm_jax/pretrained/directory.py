@@ -17,12 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from l2rm_jax.bases import Bases, read_image_base, read_model_type, read_text_base
-from l2rm_jax.bases.arrays import group_places, place_arrays
-from l2rm_jax.bases.preparation import read_preparation
-from l2rm_jax.data.hub import find_directory
-from l2rm_jax.data.pieces import TOKENIZER_FILE, Pieces
-from l2rm_jax.data.weights import (
+from l2rm_jax.errors import DataError, Problems, named_errors, nearest_flag
+from l2rm_jax.jobs.files import replace_file
+from l2rm_jax.pretrained.arrays import group_places, place_arrays
+from l2rm_jax.pretrained.hub import find_directory
+from l2rm_jax.pretrained.preparation import read_preparation
+from l2rm_jax.pretrained.specs import Bases, read_image_base, read_model_type, read_text_base
+from l2rm_jax.pretrained.tokenizer import TOKENIZER_FILE, Pieces
+from l2rm_jax.pretrained.weight_files import (
     INDEX_FILE,
     WEIGHT_FILE,
     Weights,
@@ -30,8 +32,6 @@ from l2rm_jax.data.weights import (
     read_object,
     weight_files,
 )
-from l2rm_jax.errors import DataError, Problems, named_errors, nearest_flag
-from l2rm_jax.jobs.files import replace_file
 
 CONFIG_FILE, POOLING_FILE = "config.json", "1_Pooling/config.json"
 PREPARATION_FILE = "preprocessor_config.json"
@@ -230,7 +230,7 @@ def open_pretrained(
 
 
 def read_kind(directory: str | Path) -> str:
-    """Read the `model_type` of a directory or a model on the Hub, one of `bases.KINDS`.
+    """Read the `model_type` of a directory or a model on the Hub, one of `specs.KINDS`.
 
     Raises:
       DataError: there is no such directory or no config.json, or its type is another.

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import l2rm_jax
-from l2rm_jax.data.hub import find_directory
-from l2rm_jax.data.pretrained import open_pretrained, read_kind
 from l2rm_jax.errors import CheckpointError, DataError
+from l2rm_jax.pretrained.directory import open_pretrained, read_kind
+from l2rm_jax.pretrained.hub import find_directory
 from l2rm_jax.run.exported import EXPORTED, read_exported
 from tests.models.pretrained.golden import GOLDEN, read_parameters
 from tests.retriever.runs import make_run

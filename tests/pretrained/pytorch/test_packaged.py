@@ -4,9 +4,9 @@ import importlib.util
 
 import pytest
 
-from l2rm_jax.data.encoders import packaged
-from l2rm_jax.data.encoders.packaged import bundled_encoder, write_packaged
 from l2rm_jax.errors import DataError
+from l2rm_jax.pretrained.pytorch import packaged
+from l2rm_jax.pretrained.pytorch.packaged import bundled_encoder, write_packaged
 
 
 def test_a_missing_package_is_named_and_nothing_is_written(tmp_path, monkeypatch):

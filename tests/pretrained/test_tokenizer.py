@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from l2rm_jax.data.batches import caption_batches
-from l2rm_jax.data.pieces import Pieces
 from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.pretrained.tokenizer import Pieces
 from tests.models.pretrained.golden import GOLDEN, KINDS, read_bases, read_expected
 
 CAPTIONS = [  # those of `make.py`

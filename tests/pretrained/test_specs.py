@@ -2,8 +2,8 @@
 
 import pytest
 
-from l2rm_jax.bases import read_image_base, read_text_base
 from l2rm_jax.errors import DataError
+from l2rm_jax.pretrained.specs import read_image_base, read_text_base
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,17 @@
 """Read the files of pretrained weights in Hugging Face's format, without PyTorch."""
 
+import importlib
 import json
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from l2rm_jax.bases import Bases
-from l2rm_jax.bases.arrays import group_places, may_be_left_over, our_name
-from l2rm_jax.data.pieces import needed_module
-from l2rm_jax.data.regular_files import JSON, read_regular
 from l2rm_jax.errors import DataError, Problems, first_line
+from l2rm_jax.jobs.regular_files import JSON, read_regular
+from l2rm_jax.pretrained.arrays import group_places, may_be_left_over, our_name
+from l2rm_jax.pretrained.specs import Bases
 
 WEIGHT_FILE = "model.safetensors"
 INDEX_FILE = f"{WEIGHT_FILE}.index.json"
@@ -80,7 +81,7 @@ def weight_files(directory: Path) -> list[Path]:
 
 
 class Weights:
-    """The arrays of the weight files of a directory, by the names that `bases.arrays` uses.
+    """The arrays of the weight files of a directory, by the names that `arrays` uses.
 
     Raises:
       DataError: there are no weights, a file is damaged, or safetensors is not installed.
@@ -177,3 +178,18 @@ class Weights:
 def _some(names: list[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
+
+
+def needed_module(name: str) -> ModuleType:
+    """Import a module of a package that pretrained models need.
+
+    Raises:
+      DataError: it cannot be imported.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise DataError(
+            f"model.pretrained: {name.partition('.')[0]} cannot be imported: {error}",
+            hint='pip install "l2rm_jax[pretrained]"',
+        ) from error

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from l2rm_jax.data import scenes
-from l2rm_jax.data.encoders import make_encoder
-from l2rm_jax.data.encoders.packaged import write_packaged
-from tests.data.encoders.tiny_models import Image
+from l2rm_jax.pretrained.pytorch.packaged import write_packaged
+from l2rm_jax.run.choose_encoder import make_encoder
+from tests.pretrained.pytorch.tiny_models import Image
 
 timm = pytest.importorskip("timm")
 pytestmark = pytest.mark.weights

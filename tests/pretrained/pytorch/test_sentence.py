@@ -6,9 +6,9 @@ import shutil
 import numpy as np
 import pytest
 
-from l2rm_jax.data.encoders import make_encoder
 from l2rm_jax.errors import ConfigError, DataError
-from tests.data.encoders.tiny_models import (
+from l2rm_jax.run.choose_encoder import make_encoder
+from tests.pretrained.pytorch.tiny_models import (
     captions,
     save_clip,
     save_sentence_encoder,

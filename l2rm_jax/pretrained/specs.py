@@ -4,8 +4,8 @@ A **base** is a pretrained transformer in front of an encoder of the retrieval m
 reads its sizes from a `config.json` written by Hugging Face's transformers; such a file leaves out
 fields that have the default of transformers, so the defaults are repeated here. `preparation` reads
 the preprocessing of its pictures, and `arrays` maps the arrays of a weight file to our parameters.
-`data.pretrained` reads the files and `models.pretrained` computes; both use these descriptions and
-are independent of each other. May import `errors`.
+`directory` reads the files and `models.pretrained` computes; both use these descriptions and are
+independent of each other.
 """
 
 import dataclasses
@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from l2rm_jax.bases.preparation import Preparation, is_number
 from l2rm_jax.errors import DataError
+from l2rm_jax.pretrained.preparation import Preparation, is_number
 
 KINDS = ("bert", "clip", "siglip")  # of `model_type`
 MOST_ROWS = 1 << 17  # of any size in a config.json: widths, positions, pixels of a side
@@ -28,11 +28,14 @@ ACTIVATIONS = {  # names in a config.json, and ours
 }
 POOLINGS = ("first", "mean", "end", "last")
 
-_BERT = {
+_SIZES = {
     "hidden_size": 768,
     "num_hidden_layers": 12,
     "num_attention_heads": 12,
     "intermediate_size": 3072,
+}
+_BERT = {
+    **_SIZES,
     "hidden_act": "gelu",
     "layer_norm_eps": 1e-12,
     "hidden_dropout_prob": 0.1,
@@ -41,41 +44,25 @@ _BERT = {
     "max_position_embeddings": 512,
     "type_vocab_size": 2,
 }
+_CLIP = {"hidden_act": "quick_gelu", "layer_norm_eps": 1e-5, "attention_dropout": 0.0}
+_CLIP_IMAGE = {**_SIZES, **_CLIP, "image_size": 224, "patch_size": 32}
 _CLIP_TEXT = {
+    **_SIZES,
+    **_CLIP,
     "hidden_size": 512,
-    "num_hidden_layers": 12,
     "num_attention_heads": 8,
     "intermediate_size": 2048,
-    "hidden_act": "quick_gelu",
-    "layer_norm_eps": 1e-5,
-    "attention_dropout": 0.0,
     "vocab_size": 49408,
     "max_position_embeddings": 77,
 }
-_CLIP_IMAGE = {
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-    "hidden_act": "quick_gelu",
-    "layer_norm_eps": 1e-5,
-    "attention_dropout": 0.0,
-    "image_size": 224,
-    "patch_size": 32,
-}
+_SIGLIP = {"hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6, "attention_dropout": 0.0}
+_SIGLIP_IMAGE = {**_SIZES, **_SIGLIP, "image_size": 224, "patch_size": 16}
 _SIGLIP_TEXT = {
-    **_CLIP_IMAGE,
-    "hidden_act": "gelu_pytorch_tanh",
-    "layer_norm_eps": 1e-6,
+    **_SIZES,
+    **_SIGLIP,
     "vocab_size": 32000,
     "max_position_embeddings": 64,
     "pad_token_id": 1,
-}
-_SIGLIP_IMAGE = {
-    **_CLIP_IMAGE,
-    "hidden_act": "gelu_pytorch_tanh",
-    "layer_norm_eps": 1e-6,
-    "patch_size": 16,
 }
 
 

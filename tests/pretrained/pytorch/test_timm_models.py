@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from l2rm_jax.data.encoders import make_encoder
 from l2rm_jax.errors import ConfigError, DataError
-from tests.data.encoders.tiny_models import pictures, save_backbone, torch
+from l2rm_jax.run.choose_encoder import make_encoder
+from tests.pretrained.pytorch.tiny_models import pictures, save_backbone, torch
 
 timm = pytest.importorskip("timm")
 
@@ -98,9 +98,8 @@ def test_errors(tmp_path, monkeypatch):
 
 def test_models_without_places_are_refused(tmp_path, monkeypatch):
     """Stands for models whose tokens are no grid: here, 99 patches."""
-    encoder = make_encoder(f"timm:{save_backbone(tmp_path / 'a', 'test_vit')}")
-    network = encoder._images._model
-    whole = network.forward_features
-    monkeypatch.setattr(network, "forward_features", lambda inputs: whole(inputs)[:, :-1])
+    model = timm.models.vision_transformer.VisionTransformer
+    whole = model.forward_features
+    monkeypatch.setattr(model, "forward_features", lambda *inputs: whole(*inputs)[:, :-1])
     with pytest.raises(ConfigError, match=r"\[100, 64\]"):
-        encoder.describe()
+        make_encoder(f"timm:{save_backbone(tmp_path / 'a', 'test_vit')}")

@@ -9,7 +9,7 @@ import l2rm_jax
 from l2rm_jax.cli.parse import parse
 from l2rm_jax.errors import DataError
 from l2rm_jax.main import MODES
-from tests.data.encoders import tiny_models
+from tests.pretrained.pytorch import tiny_models
 
 COUNT = 40
 

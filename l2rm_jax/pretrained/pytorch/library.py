@@ -1,23 +1,24 @@
-"""Libraries, weights and device of the encoders."""
+"""PyTorch models: their libraries, weights, device and description."""
 
 import functools
 import hashlib
 import importlib.metadata
 import importlib.util
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Float16
+from jaxtyping import Float
+from PIL import Image
 
 from l2rm_jax.errors import DataError, StoppedError, first_line
+from l2rm_jax.pretrained.feature_encoder import ImageFeatures, PictureEncoder, as_float16
 
 _log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 FILES = "config.json, model.safetensors, preprocessor_config.json and the files of the tokenizer"
 
 
@@ -46,7 +47,7 @@ def library(name: str) -> Any:
         ) from error
 
 
-def from_directory_cache_or_network(load: Callable[..., T], name: str, files: str = FILES) -> T:
+def from_directory_cache_or_network(load: Callable[..., Any], name: str, files: str = FILES) -> Any:
     """Call a `from_pretrained` of transformers; if files are missing, say how to get them.
 
     Args:
@@ -57,24 +58,18 @@ def from_directory_cache_or_network(load: Callable[..., T], name: str, files: st
     Raises:
       DataError: the files are missing or cannot be read.
     """
-    is_directory = Path(name).is_dir()
-    try:
-        with _silence():
-            return load(name, local_files_only=True)
-    except StoppedError:
-        raise
-    except Exception as error:  # files of others may be wrong in any way
-        if is_directory:
-            message = f"{name}: cannot be loaded, expected {files}: {first_line(error)}"
-            raise DataError(message) from error
-    _log.info("%s: not in the cache, asking huggingface.co", name)
-    try:
-        with _silence():
-            return load(name)
-    except StoppedError:
-        raise
-    except Exception as error:
-        raise missing_weights(name, files, error, "transformers") from error
+    for is_local in (True, False):
+        try:
+            with _silence():
+                return load(name, local_files_only=is_local)
+        except StoppedError:
+            raise
+        except Exception as error:  # files of others may be wrong in any way
+            if Path(name).is_dir():
+                raise damaged_weights(name, files, error) from error
+            if not is_local:
+                raise missing_weights(name, files, error, "transformers") from error
+        _log.info("%s: not in the cache, asking huggingface.co", name)
 
 
 def load_model(name: str, files: str = FILES, unused: tuple[str, ...] = ()) -> Any:
@@ -129,6 +124,11 @@ def _silence() -> Iterator[None]:
         logging.enable_progress_bar()
 
 
+def damaged_weights(name: str, files: str, error: Exception) -> DataError:
+    """Make the error for a directory that a library cannot load."""
+    return DataError(f"{name}: cannot be loaded, expected {files}: {first_line(error)}")
+
+
 def missing_weights(name: str, files: str, error: Exception, kind: str) -> DataError:
     """Make the error for weights that are neither on disk nor reachable."""
     return DataError(
@@ -157,37 +157,43 @@ def exact_inference() -> Iterator[None]:
 
 
 def describe_model(kind: str, name: str, model: Any) -> dict[str, str]:
-    """Describe name, library versions and a hash of the weights, for `dataset.json`."""
-    versions = {library: importlib.metadata.version(library) for library in ("torch", kind)}
-    return {"model": f"{kind}:{name}", **versions, "weights": hash_weights(model)}
+    """Describe name, library versions and weights, for `dataset.json`.
 
-
-@functools.lru_cache(maxsize=2)  # the halves of an encoder may share a model
-def hash_weights(model: Any) -> str:
-    """SHA-256 of all arrays of a model with their names, independent of their file format."""
+    The weights are a SHA-256 of all arrays with their names, independent of their file format.
+    """
     digest = hashlib.sha256()
-    for name, array in sorted(model.state_dict().items()):
+    for key, array in sorted(model.state_dict().items()):
         values = np.ascontiguousarray(array.cpu().numpy())
-        digest.update(f"{name} {values.dtype} {values.shape}\n".encode())
+        digest.update(f"{key} {values.dtype} {values.shape}\n".encode())
         digest.update(values)
-    return digest.hexdigest()
+    versions = {library: importlib.metadata.version(library) for library in ("torch", kind)}
+    return {"model": f"{kind}:{name}", **versions, "weights": digest.hexdigest()}
+
+
+def picture_encoder(
+    kind: str,
+    described: Mapping[str, str],
+    encode: Callable[[Sequence[Image.Image]], Float[np.ndarray, "n ..."]],
+) -> PictureEncoder:
+    """Make the image half of an encoder.
+
+    Args:
+      kind: kind of its features.
+      described: the model, as `describe_model` says.
+      encode: turns a few pictures into features [n, D] or [n, R, D].
+    """
+    name = described["model"].partition(":")[2]
+
+    def encode_batch(pictures: Sequence[Image.Image]) -> ImageFeatures:
+        with exact_inference():
+            return as_float16(name, encode(pictures))
+
+    *regions, features = encode_batch([Image.new("RGB", (64, 64))]).shape[1:]
+    sizes = {"regions": regions[0] if regions else 1, "features": features}
+    return PictureEncoder({**described, "kind": kind, **sizes}, encode_batch)
 
 
 def unit_length(vectors: Float[np.ndarray, "... D"]) -> Float[np.ndarray, "... D"]:
     """Scale vectors to length 1; zeros stay zeros."""
     norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return vectors / np.maximum(norms, np.finfo(np.float32).tiny)
-
-
-def as_float16(name: str, features: Float[np.ndarray, "..."]) -> Float16[np.ndarray, "..."]:
-    """Round features to float16.
-
-    Raises:
-      DataError: a feature is not finite, or too large for float16.
-    """
-    with np.errstate(over="ignore"):
-        rounded = features.astype(np.float16)
-    if not np.isfinite(rounded).all():
-        largest = np.abs(features).max()
-        raise DataError(f"{name}: found a feature of {largest:g}, expected the range of float16")
-    return rounded

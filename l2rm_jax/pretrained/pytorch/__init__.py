@@ -1,0 +1,1 @@
+"""Encoders by PyTorch: models of transformers and of timm."""
