@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Float32, Int
 
-from l2rm_jax.joins.evidence import TEMPERATURE, Evidence, density_ratio, information, levels
+from l2rm_jax.joins.evidence import TEMPERATURE, Evidence, density_ratio, information
 from l2rm_jax.linear.cca import Cca
 from l2rm_jax.linear.rows import BLOCK, Rows, TakenRows, unit_rows
 
@@ -57,8 +57,8 @@ class KnownFits:
         for f, model in enumerate(self._known.models):
             own = np.flatnonzero(fold == f)
             of_fold = _encoded(self._captions, own, model.caption_mean, model.caption_map)
-            codes[own] = of_fold * self._scale
-            level[own] = levels(codes[own], self._known.images[f])
+            codes[own] = of_fold * np.float32(TEMPERATURE / self._known.temperature)
+            level[own] = self._levels(of_fold, self._known.images[f])
         ratios, auroc, middle = self._reference
         images = self._known.images.shape[0] * self._known.images.shape[1]
         sides = image_codes, image_level, codes, level
@@ -70,20 +70,14 @@ class KnownFits:
         """As `Fits`: the models have not seen any row."""
         return self(join)
 
-    @property
-    def _scale(self) -> np.float32:
-        """Factor of captions' codes, as evidence divides all cosines by one temperature."""
-        return np.float32(TEMPERATURE / self._known.temperature)
-
     @cached_property
     def _of_images(self) -> tuple[Float32[np.ndarray, "F I c"], Float32[np.ndarray, "F I"]]:
         """Codes and levels of all images by the model of each fold."""
-        every = np.arange(len(self._fold))
+        known, every = self._known, np.arange(len(self._fold))
         codes = np.stack(
-            [_encoded(self._images, every, x.image_mean, x.image_map) for x in self._known.models]
+            [_encoded(self._images, every, x.image_mean, x.image_map) for x in known.models]
         )
-        captions = self._known.captions * self._scale
-        return codes, np.stack([levels(*sides) for sides in zip(codes, captions, strict=True)])
+        return codes, np.stack([*map(self._levels, codes, known.captions)])
 
     @cached_property
     def _reference(self) -> tuple[Float[np.ndarray, " steps"], float, float]:
@@ -91,16 +85,29 @@ class KnownFits:
         rng, matched, random = np.random.default_rng(self.seed), [], []
         for images, captions in zip(self._known.images, self._known.captions, strict=True):
             scaled, count = images @ captions.T / self._known.temperature, len(images)
-            others = np.exp(scaled)
-            np.fill_diagonal(others, 0)
-            of_images, of_captions = (np.log(others.sum(axis=k) / (count - 1)) for k in (1, 0))
-            x = scaled - (of_images[:, None] + of_captions) / 2
+            others = scaled.copy()
+            np.fill_diagonal(others, -np.inf)
+            x = scaled - (_log_mean_exp(others)[:, None] + _log_mean_exp(others.T)) / 2
+            x -= np.log(count / (count - 1))
             matched.append(np.diag(x))
             row = np.arange(count)[:, None]
             random.append(x[row, (row + rng.integers(1, count, (count, _DRAWS))) % count].ravel())
         null = np.sort(np.concatenate(random))
         ratios, _, auroc = density_ratio(np.concatenate(matched), null, null)
         return ratios, auroc, float(np.median(null))
+
+    def _levels(
+        self, codes: Float32[np.ndarray, "n c"], references: Float32[np.ndarray, "R c"]
+    ) -> Float32[np.ndarray, " n"]:
+        blocks = (codes[start : start + BLOCK] for start in range(0, len(codes), BLOCK))
+        scaled = (x @ references.T / self._known.temperature for x in blocks)
+        return np.concatenate([np.zeros(0, np.float32), *map(_log_mean_exp, scaled)])
+
+
+def _log_mean_exp(scaled: Float[np.ndarray, "n R"]) -> Float32[np.ndarray, " n"]:
+    highest = scaled.max(axis=1)
+    means = np.exp(scaled - highest[:, None]).mean(axis=1)
+    return (np.log(means) + highest).astype(np.float32)
 
 
 def _encoded(

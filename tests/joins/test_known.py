@@ -63,6 +63,14 @@ def test_unrelated_captions_are_named_and_nothing_moves(case):
     assert {finding.kind for finding in found.findings} <= {"unrelated"}
 
 
+def test_cosines_of_any_temperature_are_evidence(case):
+    known, new = halves()
+    fits = KnownFits(known._replace(temperature=0.004), new.images, new.captions, case.stored, 0)
+    found = fits(case.stored)
+    assert np.isfinite(found.image_level).all() and np.isfinite(found.caption_level).all()
+    assert np.isfinite(found.nats(np.arange(9), np.arange(9))).all() and found.usable
+
+
 def test_evidence_is_that_of_the_model_of_the_images_fold(case):
     known, new = halves()
     fits = KnownFits(known._replace(temperature=0.2), new.images, new.captions, case.stored, 0)
