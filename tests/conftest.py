@@ -124,6 +124,23 @@ def few_draws():
 
 
 @pytest.fixture(scope="module")
+def judged_once():
+    """Audits of the same pairs with the same settings in this module judge them once."""
+    module = importlib.import_module("l2rm_jax.audit.command")
+    judge, judged = module.judge_pairs, {}
+
+    def judge_pairs(pairs, detector, *, rows=None, executor=None, **settings):
+        key = pairs.fingerprint, detector, *settings.items()
+        if key not in judged:
+            judged[key] = judge(pairs, detector, rows=rows, executor=executor, **settings)
+        return judged[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "judge_pairs", judge_pairs)
+        yield
+
+
+@pytest.fixture(scope="module")
 def shared_programs():
     """Runs of this module share compiled programs, as `tests/shared_programs.py` says."""
     from tests.shared_programs import shared_programs

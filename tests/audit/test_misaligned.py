@@ -1,10 +1,11 @@
 """Misaligned rows in an audit: said first, put back, judged again, and written for the user."""
 
+import contextlib
 import csv
+import io
 import json
-import subprocess
-import sys
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -21,6 +22,13 @@ from tests.joins.further_kinds import KINDS
 from tests.joins.tables import make_case, synthetic
 
 ROWS = 400
+
+
+class Run(NamedTuple):
+    """A command: its output and its exit status."""
+
+    printed: str
+    status: int
 
 
 @pytest.fixture(scope="module")
@@ -50,21 +58,22 @@ def late(tmp_path_factory):
 @pytest.fixture(scope="module")
 def audited(late):
     folder, _ = late
-    words = [sys.executable, "-m", "l2rm_jax", "audit", f"--data={folder / 'data'}"]
-    words += [f"--out={folder / 'audit'}", "--config.audit.max_share=0.05"]
-    return subprocess.run(words, capture_output=True, text=True), folder / "audit"
+    words = ["audit", f"--data={folder / 'data'}", f"--out={folder / 'audit'}"]
+    with contextlib.redirect_stdout(io.StringIO()) as printed, pytest.raises(SystemExit) as end:
+        main.main([*words, "--config.audit.max_share=0.05"])
+    return Run(printed.getvalue(), end.value.code), folder / "audit"
 
 
 @pytest.mark.slow
 def test_the_command_says_the_finding_first_in_lines_of_the_file(audited):
     run, directory = audited
-    first = run.stdout.splitlines()[0]
-    assert first.startswith("Lines 202-351: each caption belongs to the row before"), run.stderr
+    first = run.printed.splitlines()[0]
+    assert first.startswith("Lines 202-351: each caption belongs to the row before")
     report = (directory / "report.md").read_text().split("\n\n")
     assert report[2] == first and "After undoing one misalignment (150 rows)" in report[3]
     page = (directory / "gallery.html").read_text()
     assert first in page and page.count("as stored:") == page.count("after the repair:") == 3
-    assert run.returncode == TOO_MANY
+    assert run.status == TOO_MANY
 
 
 @pytest.mark.slow
@@ -100,11 +109,10 @@ def test_an_audit_by_a_given_judgement_takes_its_findings(late, audited, tmp_pat
 
 
 @pytest.mark.slow
-def test_check_repeats_the_findings(late, audited):
-    words = [sys.executable, "-m", "l2rm_jax", "check", f"--data={late[0] / 'data'}"]
-    words += [f"--config.judgement.path={audited[1]}"]
-    run = subprocess.run(words, capture_output=True, text=True)
-    assert "misaligned rows: Lines 202-351" in run.stdout, run.stderr
+def test_check_repeats_the_findings(late, audited, capsys):
+    data, given = f"--data={late[0] / 'data'}", f"--config.judgement.path={audited[1]}"
+    main.main(["check", data, given])
+    assert "misaligned rows: Lines 202-351" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -59,6 +59,7 @@ def decide(directory: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("judged_once")
 def test_the_commands_of_the_page(place):
     audited = []
     for _, *words in (found for script in blocks(PAGE, "bash") for found in commands(script)):

@@ -60,6 +60,7 @@ def vectors(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("judged_once")
 @pytest.mark.parametrize(
     "flags", ["", "--config.method=infonce --config.model.head=vse", "--config=recipes:recall"]
 )

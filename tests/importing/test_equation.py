@@ -82,12 +82,16 @@ def check_equation(place: Path, source: Path, rows: list[Row], *, keys: list[str
     assert dict(zip(written, captions, strict=True)) == expected
 
 
-@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
+ENDS = st.sampled_from(["\n", "\r\n"])
+ENCODINGS = st.sampled_from(["utf-8", "utf-8-sig", "utf-16"])
+QUOTING = st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
+
+
 @pytest.mark.parametrize("separator", [",", "\t", ";", "|"])
-def test_tables_as_csv_writers_write_them(tmp_path_factory, separator, quoting):
+def test_tables_as_csv_writers_write_them(tmp_path_factory, separator):
     @SETTINGS
-    @given(ROWS, st.sampled_from(["\n", "\r\n"]), st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]))
-    def check(found, end, encoding):
+    @given(ROWS, ENDS, ENCODINGS, QUOTING)
+    def check(found, end, encoding, quoting):
         place, rows = tmp_path_factory.mktemp("csv"), numbered(found)
         source = place / f"pairs.{'tsv' if separator == chr(9) else 'csv'}"
         with source.open("w", newline="", encoding=encoding) as file:

@@ -20,6 +20,7 @@ def probabilities() -> list[np.ndarray]:
     return [odds / odds.sum(1, keepdims=True), (odds / odds.sum(0)).T]
 
 
+@jax.jit
 def whole(sims, labels, tau):
     active, negative = active_complementary(sims, labels, tau=tau)
     return active + NEGATIVE_WEIGHT * negative

@@ -1,5 +1,7 @@
 """Losses against plain loops, and their symmetries."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,15 +15,16 @@ NAMES = [*RANKING, *CONTRASTIVE, *BOUNDS, *REMATCHING]
 TAU, MARGIN, Q = 0.05, 0.2, 0.3
 
 
-def loss(name, tau=TAU, margin=MARGIN):
-    """The named loss as a function of (sims, plan)."""
+@functools.cache
+def loss(name, tau=TAU):
+    """The named loss as a compiled function of (sims, plan)."""
     if name in RANKING:
-        return lambda sims, plan: RANKING[name](sims, margin=margin)
+        return jax.jit(lambda sims, plan: RANKING[name](sims, margin=MARGIN))
     if name in CONTRASTIVE:
-        return lambda sims, plan: CONTRASTIVE[name](sims, tau=tau)
+        return jax.jit(lambda sims, plan: CONTRASTIVE[name](sims, tau=tau))
     if name in BOUNDS:
-        return lambda sims, plan: complementary_contrastive(sims, tau=tau, bound=name, q=Q)
-    return lambda sims, plan: REMATCHING[name](sims, plan, tau=tau)
+        return jax.jit(lambda sims, _: complementary_contrastive(sims, tau=tau, bound=name, q=Q))
+    return jax.jit(lambda sims, plan: REMATCHING[name](sims, plan, tau=tau))
 
 
 def draw(images, captions, seed=0):
@@ -145,7 +148,7 @@ def test_rematching_images_and_captions_move_independently(name):
 @pytest.mark.parametrize("tau", [1e-3, 10.0])
 def test_extreme_temperatures_stay_finite(name, tau):
     sims, plan = draw(5, 5, seed=5)
-    value, gradient = jax.value_and_grad(loss(name, tau=tau))(jnp.asarray(sims), plan)
+    value, gradient = jax.jit(jax.value_and_grad(loss(name, tau=tau)))(sims, plan)
     assert jnp.isfinite(value) and jnp.isfinite(gradient).all()
 
 
@@ -179,7 +182,7 @@ def test_a_negative_with_probability_one_keeps_its_loss():
     """Its probability rounds to 1 in float32, but the rest, 1 - p, must not round to 0."""
     sims = np.zeros((4, 4), np.float32)
     sims[0, 1], gap = 0.9, 0.9 / TAU
-    value, gradient = jax.value_and_grad(loss("log"))(jnp.asarray(sims), None)
+    value, gradient = jax.jit(jax.value_and_grad(loss("log")))(sims, None)
     others = np.log(np.exp(gap) + 3) - np.log(3)  # -log(1 - p), in its row and in its column
     even = 2 * 3 * 3 * np.log(4 / 3)  # the three other rows, and columns, are equal
     assert value == pytest.approx((2 * others + even) / 4, rel=1e-3)
@@ -188,7 +191,7 @@ def test_a_negative_with_probability_one_keeps_its_loss():
 
 def test_negatives_are_drawn_evenly_and_never_the_pair_itself():
     keys = jax.random.split(jax.random.key(0), 2000)
-    drawn = np.asarray(jax.vmap(lambda key: draw_negatives(key, 5, 2))(keys))
+    drawn = np.asarray(jax.jit(jax.vmap(lambda key: draw_negatives(key, 5, 2)))(keys))
     assert (drawn.sum(2) == 2).all()
     shares = drawn.mean(0)
     assert not np.diagonal(shares).any()

@@ -65,7 +65,7 @@ def test_the_number_of_hardest_negatives_may_be_traced():
 @pytest.mark.parametrize(("share", "count"), [(0.3, 3), (0.999, 11), (1.0, 12), (0.01, 1)])
 def test_only_the_smallest_values_count(share, count):
     values = SIMS[0]
-    total, gradient = jax.value_and_grad(ranking.smallest)(values, share)
+    total, gradient = jax.jit(jax.value_and_grad(lambda x: ranking.smallest(x, share)))(values)
     assert float(total) == pytest.approx(np.sort(values)[:count].sum(), rel=1e-6)
     np.testing.assert_array_equal(gradient, values <= np.sort(values)[count - 1])
 

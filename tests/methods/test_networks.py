@@ -63,7 +63,7 @@ def test_inputs_of_different_structure_give_the_same_as_of_one():
     config = config_of("triplet", networks=2)
     config.model.head = "linear"  # initialised fast
     cell = make_cell(config)
-    state = cell.method.init(jax.random.key(0), cell.sample)
+    state = jax.jit(cell.method.init)(jax.random.key(0), cell.sample)
 
     def update(own, given):
         moved = jax.tree.map(lambda x: x + sum(given.values()), own.params)

@@ -150,7 +150,8 @@ def rematch(sims, **fields):
     state = SimpleNamespace(own={"cost": init_cost(sims.shape[1])})
     rows = jnp.arange(len(sims))
     batch = SimpleNamespace(image_index=rows, pair_index=rows[: sims.shape[1]])
-    return l2rm.rematch(MODEL, settings, state, None, None, batch, sims, None)
+    compiled = jax.jit(lambda x: l2rm.rematch(MODEL, settings, state, None, None, batch, x, None))
+    return compiled(sims)
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """Dropout and augmentation: shares, unchanged parts, and training mode alone."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +20,8 @@ KEYS = sample_keys(jax.random.key(0), 300, None)
 def test_kept_regions_are_a_random_part_of_the_image_s_regions():
     counts = np.tile([1, 2, 7, 10], 75)
     regions = np.broadcast_to(np.arange(10.0)[:, None], (300, 10, 1))
-    reordered, new_counts = jax.vmap(lambda *x: keep_regions(*x, 0.4))(KEYS, regions, counts)
+    keep = jax.jit(jax.vmap(lambda *x: keep_regions(*x, 0.4)))
+    reordered, new_counts = jax.device_get(keep(KEYS, regions, counts))
     np.testing.assert_array_equal(new_counts, np.tile([1, 1, 4, 6], 75))
     kept = [np.asarray(row[:n, 0]) for row, n in zip(reordered, new_counts, strict=True)]
     for rows, count in zip(kept, counts, strict=True):
@@ -28,7 +31,7 @@ def test_kept_regions_are_a_random_part_of_the_image_s_regions():
 
 
 def perturbed(tokens, lengths, rate=0.2):
-    change = jax.vmap(lambda *x: perturb_words(*x, rate, VOCABULARY))
+    change = jax.jit(jax.vmap(lambda *x: perturb_words(*x, rate, VOCABULARY)))
     tokens, lengths = change(KEYS[: len(tokens)], tokens, lengths)
     return np.asarray(tokens), np.asarray(lengths)
 
@@ -89,7 +92,9 @@ def test_pieces_of_a_word_share_its_fate():
     word = [10, 41, 42]
     caption = np.array([2, *word, *word, *word, 3, 0, 0], np.int32)
     keys = jax.random.split(jax.random.key(0), 4000)
-    change = jax.vmap(lambda key: perturb_words(key, caption, jnp.int32(11), 0.5, ids.count, ids))
+    change = jax.jit(
+        jax.vmap(lambda key: perturb_words(key, caption, jnp.int32(11), 0.5, ids.count, ids))
+    )
     tokens, lengths = jax.device_get(change(keys))
     rows = [row[:length].tolist() for row, length in zip(tokens, lengths, strict=True)]
     assert all(row[0] == 2 and row[-1] == 3 for row in rows)
@@ -103,8 +108,13 @@ def test_pieces_of_a_word_share_its_fate():
     assert 400 < len(others) < 800 and len(touched) < 0.1 * len(others)  # random pieces
 
 
+@partial(jax.jit, static_argnums=(0, 2))
+def dropped(rate, x, train, key):
+    return Dropout(rate).apply({}, x, train, rngs={"dropout": key})
+
+
 def dropout(rate, x, train, seed=0):
-    return np.asarray(Dropout(rate).apply({}, x, train, rngs={"dropout": jax.random.key(seed)}))
+    return np.asarray(dropped(rate, x, train, jax.random.key(seed)))
 
 
 def test_dropout_keeps_the_mean_and_draws_each_sample_independently():

@@ -1,5 +1,7 @@
 """IN2R's model: centred vectors, padding, and the running mean of evaluation."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,6 +23,7 @@ def unit(x):
     return x / np.linalg.norm(x, axis=-1, keepdims=True)
 
 
+@partial(jax.jit, static_argnums=2)
 def centre(vectors, mean, train):
     variables = {"batch_stats": {"mean": jnp.asarray(mean)}}
     return Centring().apply(variables, vectors, train, mutable=["batch_stats"])

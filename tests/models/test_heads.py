@@ -203,7 +203,7 @@ def test_pem_is_the_wasserstein_distance():
     images, texts = CODES
 
     def gaussians(name, x, mask):
-        vector = Gaussian().apply({"params": variables["params"][name]}, x, mask)
+        vector = apply(Gaussian(), {"params": variables["params"][name]}, x, mask)
         mean, deviation = np.split(np.float64(vector), 2, axis=1)
         return mean, (deviation + 1) ** 2
 

@@ -80,7 +80,8 @@ def test_the_threshold_separates_the_draws():
 def test_captions_of_a_batch_have_different_thresholds_by_the_code_alone():
     images, texts = codes()
     start = threshold.Thresholds(jnp.float32(0.1), jnp.float32(0.2))
-    used, _ = threshold.by_caption(partial(_score_caption, images), images, texts, start, None)
+    score = partial(_score_caption, images)
+    used, _ = jax.jit(lambda: threshold.by_caption(score, images, texts, start, None))()
     longest_first = np.argsort(-texts.mask.sum(1))
     used = np.asarray(used)[longest_first]
     assert used[0] == np.float32(0.1) and used[1] == 0 and used[-1] > 0.1

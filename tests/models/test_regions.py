@@ -123,6 +123,7 @@ def attention(regions: np.ndarray, words: np.ndarray) -> np.ndarray:
     return context / np.linalg.norm(context, axis=1, keepdims=True)
 
 
+@jax.jit
 def attend(regions, mask, words, word_mask) -> jax.Array:
     images, texts = ImageCode(regions, mask), TextCode(words, word_mask)
     return attend_regions(region_word_cosines(images, texts), regions, mask, word_mask)

@@ -1,5 +1,7 @@
 """States, vectors, loss and gradients equal those of PyTorch's transformers (golden arrays)."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,17 +25,23 @@ def unit(x):
     return x / np.linalg.norm(x, axis=-1, keepdims=True)
 
 
+@partial(jax.jit, static_argnums=0)
+def encode(model, params, *inputs):
+    """The output of a model in evaluation; compiled once for each model and shapes of inputs."""
+    return model.apply({"params": params}, *inputs, False)
+
+
 def encode_text(kind, expected, vector, remat=False, extra=0):
     base = read_bases(kind).text
     model = TextTransformer(base, vector=vector, remat=remat)
     tokens = np.pad(expected["ids"], ((0, 0), (0, extra)))
-    return lambda params: model.apply({"params": params}, tokens, expected["lengths"], False)
+    return lambda params: encode(model, params, tokens, expected["lengths"])
 
 
 def encode_images(kind, expected, vector):
     model = VisionTransformer(read_bases(kind).image, vector=vector)
     pixels = expected["pixels"].transpose(0, 2, 3, 1)
-    return lambda params: model.apply({"params": params}, pixels, False)
+    return lambda params: encode(model, params, pixels)
 
 
 def info_nce(one, other):

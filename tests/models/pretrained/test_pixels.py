@@ -39,7 +39,7 @@ def test_a_crop_is_a_part_of_the_picture_that_fills_the_square():
     size, crops = 32, 200
     ramp = np.stack(np.broadcast_arrays(*np.ogrid[:size, :size], 0), axis=-1) * 8
     keys = jax.random.split(jax.random.key(0), crops)
-    crop = jax.vmap(partial(random_crop, smallest=0.5), (0, None))
+    crop = jax.jit(jax.vmap(partial(random_crop, smallest=0.5), (0, None)))
     found = np.asarray(crop(keys, jnp.asarray(ramp, jnp.uint8))) / 8
     inner = found[:, 4:-4, 4:-4, :2]
     down = np.diff(inner[..., 0], axis=1)
@@ -61,9 +61,9 @@ def test_a_crop_is_a_part_of_the_picture_that_fills_the_square():
 
 def test_a_crop_of_the_whole_is_the_picture_or_its_mirror():
     picture = np.random.default_rng(0).integers(0, 256, (24, 24, 3), np.uint8)
-    kinds = set()
+    kinds, crop = set(), jax.jit(partial(random_crop, smallest=1.0))
     for seed in range(6):
-        found = np.asarray(random_crop(jax.random.key(seed), jnp.asarray(picture), 1.0))
+        found = np.asarray(crop(jax.random.key(seed), jnp.asarray(picture)))
         expected = picture[:, ::-1] if abs(found - picture).max() > 1 else picture
         np.testing.assert_allclose(found, expected, atol=1e-3)
         kinds.add(expected is picture)
@@ -76,10 +76,14 @@ def test_patches_that_are_left_out_change_no_other(monkeypatch, kind, first):
     monkeypatch.setattr(vision, "run_blocks", lambda stack, states, mask, **_: states)
     base, params = image_base(kind), {"params": read_parameters(kind)["image_base"]}
     pixels = np.random.default_rng(0).normal(size=(6, 24, 24, 3)).astype(np.float32)
-    encode = partial(VisionTransformer(base).apply, params, pixels, True)
+    rngs = {"dropout": jax.random.key(0)}
+
+    def encode(left_out):
+        return VisionTransformer(base).apply(params, pixels, True, left_out=left_out, rngs=rngs)
+
     own = slice(1 - first, None)  # SigLIP's vector is pooled of all patches
-    whole = np.asarray(encode())[:, own]
-    kept = np.asarray(encode(left_out=0.5, rngs={"dropout": jax.random.key(0)}))[:, own]
+    whole, kept = jax.jit(lambda: (encode(0.0)[:, own], encode(0.5)[:, own]))()
+    whole, kept = np.asarray(whole), np.asarray(kept)
     assert kept.shape[1] == first + base.patches // 2
     picked = set()
     for all_states, states in zip(whole, kept, strict=True):
@@ -89,7 +93,7 @@ def test_patches_that_are_left_out_change_no_other(monkeypatch, kind, first):
         assert (np.diff(rows) > 0).all() and (not first or rows[0] == 0)
         picked.add(tuple(rows))
     assert len(picked) > 1  # each picture has patches of its own
-    least = encode(left_out=0.99, rngs={"dropout": jax.random.key(0)})
+    least = jax.eval_shape(lambda: encode(0.99))
     assert least.shape[1] == 2 if first else 1 + 1
 
 
