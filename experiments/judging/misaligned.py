@@ -54,7 +54,11 @@ def main() -> None:
     parser.add_argument("--path", type=Path, help="directory of Flickr8k")
     parser.add_argument("--csv", required=True, type=Path, help="rows, kept and added to")
     parser.add_argument("--summary", type=Path, help="table by kind")
-    parser.add_argument("--known", action="store_true", help="search by a kept judge's models")
+    parser.add_argument(
+        "--known",
+        action="store_true",
+        help="search by a kept judge's models; with a CSV of their own",
+    )
     parser.add_argument("--rows", type=int, default=1500)
     parser.add_argument("--kinds", type=values_of(str), default=[*KINDS])
     parser.add_argument("--shares", type=values_of(float), default=[0.1, 1.0])
@@ -92,8 +96,9 @@ def make_pairs(flags: Any, rows: int, each: int, seed: int) -> Pairs:
     if flags.path is None:
         return synthetic(images, each, seed)
     of = slice(0, None, 2) if flags.known else slice(None)
-    pairs = flickr8k(flags.path, min(images, IMAGES), each, seed, of)
-    return pairs if images <= IMAGES else blended(pairs, images, seed)
+    most = IMAGES // 2 if flags.known else IMAGES
+    pairs = flickr8k(flags.path, min(images, most), each, seed, of)
+    return pairs if images <= most else blended(pairs, images, seed)
 
 
 @cache

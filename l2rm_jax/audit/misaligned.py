@@ -4,6 +4,7 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from l2rm_jax.linear.rows import Rows
 from l2rm_jax.pages.examples import Example
 
 FINDINGS, IMAGES, REPAIRED = "findings.json", "realigned.npy", "realigned_judgement.npz"
-MOST = 300_000  # pairs that are searched: about 4 kB of memory each
+MOST = 300_000  # pairs that are searched: 4 to 6 kB of memory each
 _SHOWN = 5  # findings that the verdict lists
 _log = logging.getLogger(__name__)
 
@@ -43,7 +44,8 @@ def search_pairs(
       pairs: pairs with one vector per image and per caption (`rows_for`), in any order.
       seed: seed of all samples.
       lines: numbers of the pairs, in the order of the user's table; None: rows.
-      judge: a kept judge, whose models are the evidence; None: models are fitted to the pairs.
+      judge: a kept judge, whose models are the evidence; None, or if they put nothing back of what
+        they find: models are fitted to the pairs.
     """
     total = len(pairs)
     if total > MOST:
@@ -55,7 +57,8 @@ def search_pairs(
     ordered = pairs
     if np.any(np.diff(order) < 0):
         ordered = replace(pairs, words=None).take(order)
-    found = find_misaligned(
+    search = partial(
+        find_misaligned,
         ordered.images,
         ordered.captions,
         ordered.image_of.astype(np.int64),
@@ -63,8 +66,10 @@ def search_pairs(
         caption_ids=ordered.caption_ids,
         texts=ordered.texts,
         seed=seed,
-        known=judge and known_models(judge, pairs.images),
     )
+    found = search(known=judge and known_models(judge, pairs.images))
+    if judge is not None and found and not found.changed.any():
+        found = search()  # the pairs may just be of another kind than those of the judge
     back = np.argsort(order)
     findings = [
         _named(finding, lines.numbers[order], lines.word.capitalize()) for finding in found.findings

@@ -17,7 +17,7 @@
 * `mismatch` swaps training pairs, `filters` drops them.
 * `streams` builds the batches of training, `batches` those of scoring and evaluation.
 
-May import `pretrained`, `devices`, `jobs`, `config` and `errors`, but no model.
+May import `pretrained`, `linear`, `devices`, `jobs`, `config` and `errors`, but no model.
 """
 
 from l2rm_jax.data.features import RegionFeatures

@@ -5,10 +5,10 @@ judged by a model that was fitted to it. The settings belong to the thresholds o
 other codes, tables without misaligned rows have to be searched again.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import Protocol
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
@@ -28,6 +28,7 @@ TEMPERATURE = 0.1
 _REFERENCES = 400
 _FITTED = 20_000  # most rows that models are fitted to
 _COMPARED = 30_000
+_CODES = 100_000_000  # most values of codes in float32
 _LOW, _HIGH, _STEPS = -12.0, 12.0, 4096  # nats of information, and steps between them
 _EDGES = np.array([0, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 1.0 + 1e-9])
 _LEAST_AUROC = 0.75
@@ -45,6 +46,10 @@ class Evidence:
       rate: share of the joined pairs that fit no better than random pairs.
       auroc: of joined pairs against random ones, corrected for the rate.
       images: number of joined images.
+      spread: variance of the images' codes; less than 1 where all of them are similar.
+
+    With models of other pairs, density ratios, AUROC and number of images are of those pairs, and
+    the captions' codes have the length that brings their similarities to one temperature.
     """
 
     fold: Int[np.ndarray, " P"]
@@ -56,6 +61,7 @@ class Evidence:
     rate: float
     auroc: float
     images: int
+    spread: float = 1.0
 
     @property
     def usable(self) -> bool:
@@ -93,7 +99,7 @@ class Evidence:
         """Return 1 for two images that the model of a row separates, 0 for near duplicates."""
         f = self.fold[rows]
         alike = np.einsum("nd,nd->n", self.image_codes[f, one], self.image_codes[f, two])
-        return np.clip((0.95 - alike) * 2, 0, 1)
+        return np.clip(((1 - alike) / self.spread - 0.05) * 2, 0, 1)
 
     @cached_property
     def _table(self) -> Float32[np.ndarray, " steps"]:
@@ -113,38 +119,45 @@ class Evidence:
         return steps
 
 
-class Fits(Protocol):
-    """Evidence on joins of one table."""
+class Fits(ABC):
+    """Evidence on joins of one table; the last one is kept, as the same join is asked again."""
 
-    seed: int
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self._join: np.ndarray | None = None
 
     def __call__(self, join: Int[np.ndarray, " P"]) -> Evidence:
         """Return evidence by models that lack the fold of each row."""
+        if self._join is None or not np.array_equal(join, self._join):
+            self._evidence, self._join = self._of(join), join.copy()
+        return self._evidence
 
+    @abstractmethod
+    def _of(self, join: Int[np.ndarray, " P"]) -> Evidence:
+        """Return evidence on a join."""
+
+    @abstractmethod
     def without(
         self, join: Int[np.ndarray, " P"], fitted: Bool[np.ndarray, " P"] | None
     ) -> Evidence:
         """Return evidence by models that have seen some of the rows only; None: all."""
 
 
-class OwnFits:
-    """Evidence by models that are fitted to the join; the last one is kept to be asked again."""
+class OwnFits(Fits):
+    """Evidence by models that are fitted to the join."""
 
     def __init__(self, table: Table, seed: int) -> None:
-        self.table, self.seed = table, seed
-        self._join: np.ndarray | None = None
+        super().__init__(seed)
+        self._table = table
 
-    def __call__(self, join: Int[np.ndarray, " P"]) -> Evidence:
-        """As `Fits`, by `fit_evidence`."""
-        if self._join is None or not np.array_equal(join, self._join):
-            self._evidence, self._join = fit_evidence(self.table, join, self.seed), join.copy()
-        return self._evidence
+    def _of(self, join: Int[np.ndarray, " P"]) -> Evidence:
+        return fit_evidence(self._table, join, self.seed)
 
     def without(
         self, join: Int[np.ndarray, " P"], fitted: Bool[np.ndarray, " P"] | None
     ) -> Evidence:
         """As `Fits`, with other folds."""
-        return fit_evidence(self.table, join, self.seed + 1, fitted)
+        return fit_evidence(self._table, join, self.seed + 1, fitted)
 
 
 def fit_evidence(
@@ -209,7 +222,7 @@ def _nested_weights(
                 continue
             v = _images(model, table.images[join[rows[own]]])
             t = _captions(model, table.captions[rows[own]])
-            level_v, level_t = levels(v, of_captions), levels(t, of_images)
+            level_v, level_t = _levels(v, of_captions), _levels(t, of_images)
             x = (v * t).sum(1) / TEMPERATURE - (level_v + level_t) / 2
             wrong = [rng.permutation(len(own)) for _ in range(4)]
             null = [(v[w] * t).sum(1) / TEMPERATURE - (level_v[w] + level_t) / 2 for w in wrong]
@@ -225,7 +238,7 @@ def _captions(model: Cca, rows: np.ndarray) -> Float32[np.ndarray, "n c"]:
     return unit_rows((rows - model.caption_mean) @ model.caption_map)
 
 
-def levels(codes: np.ndarray, references: np.ndarray) -> Float32[np.ndarray, " n"]:
+def _levels(codes: np.ndarray, references: np.ndarray) -> Float32[np.ndarray, " n"]:
     """Return log mean exp of the similarities with references."""
     level = np.empty(len(codes), np.float32)
     for start in range(0, len(codes), 8192):
@@ -281,19 +294,23 @@ def _encoded(
     some_images = rng.permutation(images)[:_REFERENCES]
     some_captions = rng.permutation(captions)[:_REFERENCES]
     width = models[0].image_map.shape[1]
-    kind = np.float32 if images <= 300_000 else np.float16
-    image_codes = np.empty((FOLDS, images, width), kind)
+    image_codes = empty_codes(FOLDS, images, width)
     caption_codes = np.empty((captions, width), np.float32)
     image_level = np.empty((FOLDS, images), np.float32)
     caption_level = np.empty(captions, np.float32)
     for f, model in enumerate(models):
         codes = _images(model, table.images)
         image_codes[f] = codes
-        image_level[f] = levels(codes, _captions(model, table.captions[some_captions]))
+        image_level[f] = _levels(codes, _captions(model, table.captions[some_captions]))
         own = np.flatnonzero(fold == f)
         caption_codes[own] = _captions(model, table.captions[own])
-        caption_level[own] = levels(caption_codes[own], codes[some_images])
+        caption_level[own] = _levels(caption_codes[own], codes[some_images])
     return image_codes, image_level, caption_codes, caption_level
+
+
+def empty_codes(*shape: int) -> Float[np.ndarray, "F I c"]:
+    """Return room for the codes of images: in half precision, where it would be 400 MB or more."""
+    return np.empty(shape, np.float32 if np.prod(shape) <= _CODES else np.float16)
 
 
 def information(

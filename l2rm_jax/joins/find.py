@@ -147,10 +147,12 @@ def find_misaligned(
         if min(v.shape[1], t.shape[1]) < 2:
             return Misaligned((), stored, stored, np.zeros(total, bool), "the vectors do not vary")
         table = make_table(v, t, place[stored], names, texts, keys, numbers)
-        fits: Fits = OwnFits(table, seed)
-        if known is not None:
-            fits = KnownFits(known, images, captions, listed, seed)
-        found = search(table, fits)
+        found = search(
+            table,
+            OwnFits(table, seed)
+            if known is None
+            else KnownFits(known, images, captions, listed, seed),
+        )
     return Misaligned(found.findings, listed[found.image_of], stored, found.suspicious)
 
 
@@ -231,7 +233,8 @@ def _explained(table: Table, orders: Orders, fits: Fits) -> Explanation | None:
     start = find_start(table, orders, fits)
     if start is None or len(np.unique(start.images[start.images >= 0])) < LEAST_IMAGES:
         return found
-    if fits(start.images).usable:
+    of_start = fits(start.images)
+    if of_start.usable and of_start.rate < evidence.rate:
         known = [start] if start.name[0] != "windows" else []
         blind = follow(table, orders, fits, start, known, is_blind=True)
         if not blind.is_empty:

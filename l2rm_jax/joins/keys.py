@@ -2,13 +2,15 @@
 
 import random
 import re
-from collections.abc import Hashable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import lru_cache, wraps
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 
 SEEDS = (0, 1, 2, 3, 42, 123, 1234, 1337, 2023, 2024)
+_KEPT = 5_000  # largest size whose permutations are kept
 _PARTS = 6  # most tokens of an id that are read as keys and orders
 _CUT = 24  # most characters that an id is cut to
 _NUMBER, _SEPARATOR = re.compile(r"\d+"), re.compile(r"[^0-9A-Za-z]+")
@@ -50,7 +52,18 @@ def set_order(numbers: Sequence[int]) -> Int[np.ndarray, " I"]:
     return np.array([place[number] for number in set(list(place))])
 
 
-@lru_cache(maxsize=64)
+def kept_if_small(function: Callable) -> Callable:
+    """Keep the last results of a function of a size, if it is small."""
+    cached = lru_cache(maxsize=64)(function)
+
+    @wraps(function)
+    def kept(size: int, *settings: int) -> Any:
+        return (cached if size <= _KEPT else function)(size, *settings)
+
+    return kept
+
+
+@kept_if_small
 def shuffles(size: int) -> list[tuple[str, Int[np.ndarray, " size"]]]:
     """Return permutations by usual generators with usual seeds, and the names of these calls."""
     found = []

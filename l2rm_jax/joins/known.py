@@ -6,9 +6,16 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Float32, Int
+from jaxtyping import Bool, Float, Float32, Int
 
-from l2rm_jax.joins.evidence import TEMPERATURE, Evidence, density_ratio, information
+from l2rm_jax.joins.evidence import (
+    TEMPERATURE,
+    Evidence,
+    Fits,
+    density_ratio,
+    empty_codes,
+    information,
+)
 from l2rm_jax.linear.cca import Cca
 from l2rm_jax.linear.rows import BLOCK, Rows, TakenRows, unit_rows
 
@@ -33,7 +40,7 @@ class KnownModels(NamedTuple):
     temperature: float
 
 
-class KnownFits:
+class KnownFits(Fits):
     """Evidence (`Fits`) by models of other pairs."""
 
     def __init__(
@@ -44,12 +51,12 @@ class KnownFits:
         listed: Int[np.ndarray, " I"],
         seed: int,
     ) -> None:
-        self.seed = seed
+        super().__init__(seed)
         self._known, self._fold = known, known.fold[listed]
         self._images, self._captions = TakenRows(images, listed), captions
 
-    def __call__(self, join: Int[np.ndarray, " P"]) -> Evidence:
-        """As `Fits`; a row has the fold of the image that it is joined to."""
+    def _of(self, join: Int[np.ndarray, " P"]) -> Evidence:
+        # A row has the fold of the image that it is joined to.
         image_codes, image_level = self._of_images
         fold = np.where(join >= 0, self._fold[join], 0)
         codes = np.empty((len(join), image_codes.shape[2]), np.float32)
@@ -61,23 +68,29 @@ class KnownFits:
             level[own] = self._levels(of_fold, self._known.images[f])
         ratios, auroc, middle = self._reference
         images = self._known.images.shape[0] * self._known.images.shape[1]
+        spread = 1 - float((self._known.images.mean(axis=1) ** 2).sum(axis=1).mean())
         sides = image_codes, image_level, codes, level
-        found, joined = Evidence(fold, *sides, ratios, _MOST_RATE, auroc, images), join >= 0
+        found = Evidence(fold, *sides, ratios, _MOST_RATE, auroc, images, spread)
+        joined = join >= 0
         x = information(found, np.flatnonzero(joined), join[joined])
         return replace(found, rate=min(2 * float((x < middle).mean()), _MOST_RATE))
 
-    def without(self, join: Int[np.ndarray, " P"], _: object = None) -> Evidence:
+    def without(
+        self, join: Int[np.ndarray, " P"], fitted: Bool[np.ndarray, " P"] | None
+    ) -> Evidence:
         """As `Fits`: the models have not seen any row."""
         return self(join)
 
     @cached_property
-    def _of_images(self) -> tuple[Float32[np.ndarray, "F I c"], Float32[np.ndarray, "F I"]]:
+    def _of_images(self) -> tuple[Float[np.ndarray, "F I c"], Float32[np.ndarray, "F I"]]:
         """Codes and levels of all images by the model of each fold."""
         known, every = self._known, np.arange(len(self._fold))
-        codes = np.stack(
-            [_encoded(self._images, every, x.image_mean, x.image_map) for x in known.models]
-        )
-        return codes, np.stack([*map(self._levels, codes, known.captions)])
+        codes = empty_codes(len(known.models), len(every), known.images.shape[2])
+        level = np.empty(codes.shape[:2], np.float32)
+        for f, model in enumerate(known.models):
+            of_fold = _encoded(self._images, every, model.image_mean, model.image_map)
+            codes[f], level[f] = of_fold, self._levels(of_fold, known.captions[f])
+        return codes, level
 
     @cached_property
     def _reference(self) -> tuple[Float[np.ndarray, " steps"], float, float]:

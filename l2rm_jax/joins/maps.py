@@ -7,7 +7,6 @@ along its rows. A family of n maps costs log n nats for each of its maps.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -19,8 +18,7 @@ from l2rm_jax.joins.table import Table
 REACH = 5  # offsets that are always tried, in rows and in images
 SLOPES = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 32)
 TURNS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32)
-_LEAST_SHUFFLED = 32  # rows of a piece
-_LEAST_DEALT = 8  # entries of a list
+_LEAST_DEALT = 8  # entries of a list; many groups may have fewer each
 SET_ORDER = "as a Python set holds their numbers"
 OFFSETS = ("rows on", "images on")
 
@@ -159,8 +157,18 @@ def every(table: Table, base: Map, n: int, phase: list[int], cost: float) -> Map
 Arrangement = tuple[tuple, float, Int[np.ndarray, " n"]]  # name, cost, images
 
 
-def arranged(table: Table, orders: Orders, a: int, b: int) -> Iterator[Arrangement]:
-    """Yield orders of the images of rows a to b that captions may stand in."""
+def arranged(
+    table: Table, orders: Orders, a: int, b: int, least: int = _LEAST_DEALT
+) -> Iterator[Arrangement]:
+    """Yield orders of the images of rows a to b that captions may stand in.
+
+    Args:
+      table: the rows.
+      orders: readings of its ids and texts.
+      a: first row.
+      b: row after the last one.
+      least: fewest entries of a list that images were dealt to; shuffles have four times as many.
+    """
     slots = table.stored[a:b]
     values, first, times = np.unique(slots, return_index=True, return_counts=True)
     shown, repeats = values[np.argsort(first)], times[np.argsort(first)]
@@ -180,25 +188,25 @@ def arranged(table: Table, orders: Orders, a: int, b: int) -> Iterator[Arrangeme
         yield ("texts", name), 3.5, slots[np.argsort(length[a:b], kind="stable")]
         order = np.argsort(-length[a:b], kind="stable")
         yield ("texts", f"{name}, longest first"), 3.5, slots[order]
-    for name, order in keys.shuffles(b - a) if b - a >= _LEAST_SHUFFLED else ():
+    for name, order in keys.shuffles(b - a) if b - a >= 4 * least else ():
         yield ("shuffled", name), 4.5, slots[order]
     yield ("rows reversed",), 2.0, slots[::-1]
-    for name, cost, order in _in_turn(b - a):
+    for name, cost, order in _in_turn(b - a, least):
         yield (*name, "rows"), cost, slots[order]
     if len(shown) < b - a:
-        for name, cost, order in _in_turn(len(shown)):
+        for name, cost, order in _in_turn(len(shown), least):
             yield (*name, "images"), cost, np.repeat(shown[order], repeats[order])
         yield ("images reversed",), 2.0, np.repeat(shown[::-1], repeats[::-1])
 
 
-@lru_cache(maxsize=64)
-def _in_turn(size: int) -> list[Arrangement]:
+@keys.kept_if_small
+def _in_turn(size: int, least: int) -> list[Arrangement]:
     """Return places that are exchanged with their neighbours, or were dealt to lists."""
     found: list[Arrangement] = []
     if size % 2 == 0:
         found.append((("neighbours",), 3.0, np.arange(size) ^ 1))
     for n in TURNS:
-        if _LEAST_DEALT * n <= size:
+        if least * n <= size:
             order = dealt(np.arange(size), n)
             found.append((("dealt", n), 4.0, order))
             found.append((("interleaved", n), 4.0, inverse(order)))
@@ -215,7 +223,7 @@ def grouped(table: Table, orders: Orders) -> list[Map]:
     if len(bounds) < 3 or len(bounds) > len(table) / 4:
         return []
     for a, b in pairwise(bounds):
-        for name, _, images in arranged(table, orders, a, b):
+        for name, _, images in arranged(table, orders, a, b, least=2):
             whole = found.setdefault(name, np.full(len(table), -1))
             whole[a:b] = images
         for name, order in (("start", -1), ("end", 1)):  # a row too many at one end of each group

@@ -40,7 +40,10 @@ def check_sides(judge: KeptJudge, pairs: Pairs) -> None:
     for side, fit, size in zip(Fits._fields, judge.fits, sizes, strict=True):
         features = getattr(pairs, side)
         expected = _SEVERAL if isinstance(fit, Pooling) else _WORDS if fit else _SINGLE
-        if (found := _kind(features)) != expected:
+        found = _kind(features)
+        if found == _WORDS and pairs.texts is None:
+            found = "numbers of words"
+        if found != expected:
             raise DataError(
                 f"{pairs.name}: {side}: found {found}, expected {expected}, as the pairs of the "
                 "judge have"

@@ -26,7 +26,7 @@ _NEAREST = 50  # images that are asked; there must be more
 _SHOWN = 3  # of these a caption each is shown to a person
 _CHARACTERS = 300  # of a caption that is shown
 _TEMPERATURE = 0.05  # of their weights
-_BLOCK = 128  # pairs; each block is filled up, so that a score depends on its pair alone
+_BLOCK = 128  # images, and pairs; a block is filled up, so that scores depend on one pair alone
 
 
 class Witnesses(NamedTuple):
@@ -96,6 +96,7 @@ def likeness(
     codes, said = jnp.asarray(witnesses.codes, jnp.float32), jnp.asarray(witnesses.captions)
     order = np.argsort(pairs.image_of, kind="stable")
     images, first = np.unique(pairs.image_of[order], return_index=True)
+    ends = np.append(first[1:], len(order))
     for start in range(0, len(images), _BLOCK):
         some = images[start : start + _BLOCK]
         of_images = np.asarray(pairs.images[_filled(some)], np.float32)
@@ -103,7 +104,7 @@ def likeness(
         similar[key[some, None] == witnesses.keys] = -np.inf
         near = _highest(similar)
         similar = np.take_along_axis(similar, near, axis=1)
-        rows = order[first[start] : np.append(first, len(order))[start + len(some)]]
+        rows = order[first[start] : ends[start + len(some) - 1]]
         for place in range(0, len(rows), _BLOCK):
             at = rows[place : place + _BLOCK]
             block = _filled(at)
@@ -147,7 +148,9 @@ def _weighted(
         weights = jax.nn.softmax(similar / _TEMPERATURE)
         return jnp.sum(weights * cosines.max(axis=1)), cosines.argmax(axis=1)
 
-    return jax.lax.map(of_pair, (similar, captions, near))  # at once, it would not fit the cache
+    # On a CPU, all pairs at once would not fit its cache.
+    at_once = None if jax.default_backend() == "cpu" else len(near)
+    return jax.lax.map(of_pair, (similar, captions, near), batch_size=at_once)
 
 
 def write_witnesses(path: Path, witnesses: Witnesses) -> None:

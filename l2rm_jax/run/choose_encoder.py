@@ -209,14 +209,16 @@ def _load(directory: str, with_tokens: bool) -> tuple[PictureEncoder, JaxCaption
             [(_, states, _)] = encoder.blocks(pixels, AT_ONCE)
         return as_float16(directory, states if with_tokens else states[:, 0])
 
+    captions = JaxCaptions(opened, params["text_base"], with_tokens)
     description = {
-        **_describe(opened),
+        # The weights are hashed once.
+        **{name: captions.description[name] for name in ("model", "jax", "weights")},
         "kind": "patches" if with_tokens else "vector",
         "regions": 1 + base.patches if with_tokens else 1,
         "features": base.width,
     }
     images = PictureEncoder(description, encode)
-    return images, JaxCaptions(opened, params["text_base"], with_tokens)
+    return images, captions
 
 
 def _load_captions(directory: str, with_tokens: bool) -> JaxCaptions:

@@ -63,6 +63,10 @@ def test_new_pairs_are_audited_by_a_kept_judge(tmp_path, monkeypatch, capsys):
     late = audit_pairs(images, np.roll(captions, 2, axis=0), judge=judge, top=0)
     assert late.misaligned.changed.mean() > 0.9
     assert [finding.kind for finding in late.misaligned.findings] == ["shifted"]
+    monkeypatch.undo()
+    random = np.random.default_rng(1).normal(size=[captions.shape[1]] * 2)
+    unlike = audit_pairs(images, np.float32(captions @ np.linalg.qr(random)[0]), judge=judge, top=0)
+    assert not unlike.misaligned  # that the judge knows no such captions accuses no row
     assert late.repaired.rate.estimate == pytest.approx(found.rate.estimate, abs=0.05)
 
 

@@ -99,6 +99,17 @@ def test_images_may_be_listed_in_any_order():
     assert put_back(case, order[found.image_of]) > 0.9
 
 
+def test_shuffles_of_small_groups_speak_together():
+    pairs = synthetic(ROWS, 1, 6)
+    order = np.concatenate(
+        [start + np.random.RandomState(0).permutation(20) for start in range(0, ROWS, 20)]
+    )
+    groups = np.arange(ROWS) // 20
+    found = find_misaligned(pairs.images, pairs.captions[order], groups=groups)
+    assert [finding.kind for finding in found.findings] == ["seeded_shuffle"]
+    assert (found.image_of == order).mean() > 0.98
+
+
 def test_no_ids_and_no_texts_are_needed():
     case = case_of("late_by_one", 0.4)
     found = find_misaligned(case.images, case.captions, case.stored)

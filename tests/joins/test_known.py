@@ -6,6 +6,7 @@ import pytest
 from l2rm_jax.joins import KnownModels, evidence, find_misaligned
 from l2rm_jax.joins.known import KnownFits
 from l2rm_jax.linear import cca
+from l2rm_jax.linear.rows import unit_rows
 from tests.joins.kinds import KINDS
 from tests.joins.tables import Case, make_case, synthetic
 
@@ -63,6 +64,24 @@ def test_unrelated_captions_are_named_and_nothing_moves(case):
     assert {finding.kind for finding in found.findings} <= {"unrelated"}
 
 
+def test_images_that_are_all_similar_are_told_apart(case):
+    """Models that do not subtract a mean: codes of the images lie in a cone, as CLIP's do."""
+    rng = np.random.default_rng(0)
+    shared = rng.standard_normal((2 * IMAGES, 24)).astype(np.float32)
+    noise = rng.standard_normal((2, 2 * IMAGES, 24)).astype(np.float32)
+    images, captions = (shared + 0.4 * x for x in noise)
+    images[:, 0] += 12  # most of each vector
+    side = np.zeros(24, np.float32), np.eye(24, dtype=np.float32)
+    model = cca.Cca(*side, *side, np.zeros(0, np.float32))
+    codes = [unit_rows(x[:IMAGES])[None] for x in (images, captions)]
+    known = KnownModels([model], *codes, np.zeros(IMAGES, int), 0.05)
+    stored = np.arange(IMAGES)
+    stored[200:260] += 2
+    found = find_misaligned(images[IMAGES:], captions[IMAGES:], stored, known=known)
+    assert [finding.kind for finding in found.findings] == ["shifted"]
+    assert (found.image_of == np.arange(IMAGES)).mean() > 0.99
+
+
 def test_cosines_of_any_temperature_are_evidence(case):
     known, new = halves()
     fits = KnownFits(known._replace(temperature=0.004), new.images, new.captions, case.stored, 0)
@@ -76,7 +95,7 @@ def test_evidence_is_that_of_the_model_of_the_images_fold(case):
     fits = KnownFits(known._replace(temperature=0.2), new.images, new.captions, case.stored, 0)
     join = case.stored[::-1].copy()
     found = fits(join)
-    assert fits.without(join) is not None and found.usable
+    assert fits.without(join, None) is found and found.usable
     fold = known.fold[case.stored][join]
     np.testing.assert_array_equal(found.fold, fold)
     for row in (0, 7, 100):

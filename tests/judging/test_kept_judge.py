@@ -7,7 +7,8 @@ from scipy.special import logsumexp
 import l2rm_jax
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pairs import Pairs
-from l2rm_jax.data.vectors import Fits, fit_rows
+from l2rm_jax.data.text import Vocabulary
+from l2rm_jax.data.vectors import CountedWords, Fits, fit_rows
 from l2rm_jax.errors import DataError
 from l2rm_jax.judging import judge_pairs, open_judge, write_judge
 from l2rm_jax.judging.conformal import p_values
@@ -15,6 +16,7 @@ from l2rm_jax.judging.content_keys import vector_keys
 from l2rm_jax.judging.detectors import cosine
 from l2rm_jax.judging.judgement import UNLIKE
 from l2rm_jax.linear.set_features import fit_pooling, pooled_vectors, set_rows
+from l2rm_jax.linear.word_features import WordWeights
 from tests.judging.synthetic import make_pairs
 
 IMAGES, CAPTIONS = 320, 2
@@ -178,6 +180,10 @@ def test_words_and_other_encoders_are_refused(judge, data):
     with pytest.raises(DataError, match="found vectors of the encoder cc and bb, expected aa and"):
         judge_pairs(Pairs(images, captions, image_of, encoder="cc and bb"), judge=other)
     other.score(Pairs(images, captions, image_of))  # arrays: drift decides
+    of_words = judge._replace(fits=Fits(captions=CountedWords(Vocabulary({}), WordWeights(0, 0))))
+    tokens = [np.array([1, 2])] * len(captions)
+    with pytest.raises(DataError, match="captions: found numbers of words, expected texts"):
+        judge_pairs(Pairs(images, tokens, image_of), judge=of_words)
 
 
 def test_regions_are_pooled_as_those_of_the_reference(judge, data, tmp_path):

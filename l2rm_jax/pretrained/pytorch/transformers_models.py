@@ -258,7 +258,8 @@ def load_captions(name: str, with_tokens: bool) -> CaptionModel:
         inputs = inputs.to(model.device)
         states = model(**inputs).last_hidden_state
         weights = weights_of(inputs["attention_mask"])[:, :, None].to(states.dtype)
-        return (states * weights).sum(dim=1) / weights.sum(dim=1), states
+        pooled = states.masked_fill(weights == 0, 0) * weights
+        return pooled.sum(dim=1) / weights.sum(dim=1).clamp(min=1), states
 
     limit = min(number for number in limits if number)
     described = describe_model("transformers", name, model)
