@@ -23,15 +23,20 @@ from l2rm_jax.jobs import LOCAL, Executor, Later
 from l2rm_jax.judging.classify import conflicts, kinds, with_groups
 from l2rm_jax.judging.content_keys import Keys, content_keys, first_of_equals
 from l2rm_jax.judging.detectors import LINEAR, Detector, FoldTask, Scorer, linear
-from l2rm_jax.judging.fold_samples import FoldPairs, fold_pairs
-from l2rm_jax.judging.folds import Folds, assign_folds, check_folds, has_groups
-from l2rm_jax.judging.groups import Groups, Repeated, find_groups
+from l2rm_jax.judging.folds import (
+    FoldPairs,
+    Folds,
+    assign_folds,
+    check_folds,
+    fold_pairs,
+    has_groups,
+)
+from l2rm_jax.judging.groups import Groups, Placeholder, Repeated, find_groups, find_placeholders
 from l2rm_jax.judging.judgement import PLACEHOLDER, Judgement, Provenance, empty_fields
 from l2rm_jax.judging.keep_judge import judge_facts, keep_judge
 from l2rm_jax.judging.kept_judge import KeptJudge
 from l2rm_jax.judging.kept_set import check_sides, finish, score_pairs
 from l2rm_jax.judging.linear import FoldModels, fold_models
-from l2rm_jax.judging.placeholders import Placeholder, find_placeholders
 from l2rm_jax.judging.posterior import find_posterior
 from l2rm_jax.judging.proposals import Proposals, propose
 from l2rm_jax.judging.scores import (

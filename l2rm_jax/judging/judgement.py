@@ -12,8 +12,7 @@ from jaxtyping import Float, Int
 from l2rm_jax.data.files import open_arrays, replace_arrays
 from l2rm_jax.data.pairs import Pairs, same_pairs
 from l2rm_jax.errors import DataError
-from l2rm_jax.judging.groups import Repeated
-from l2rm_jax.judging.placeholders import Placeholder
+from l2rm_jax.judging.groups import Placeholder, Repeated
 from l2rm_jax.judging.posterior import Mechanism
 from l2rm_jax.judging.rate import Rate
 

@@ -9,13 +9,12 @@ from jaxtyping import Float, Float32, Int
 from l2rm_jax.data.pairs import SUSPICIOUS, Pairs
 from l2rm_jax.judging.content_keys import Keys
 from l2rm_jax.judging.detectors import COSINE, LINEAR, Scorer
-from l2rm_jax.judging.fold_samples import FoldPairs, first_pairs
-from l2rm_jax.judging.folds import Folds
+from l2rm_jax.judging.folds import FoldPairs, Folds, first_pairs
 from l2rm_jax.judging.judgement import Judgement
 from l2rm_jax.judging.kept_judge import About, KeptJudge
-from l2rm_jax.judging.known_mixture import Reference
 from l2rm_jax.judging.linear import encode_rows
 from l2rm_jax.judging.log_odds import TEMPERATURE
+from l2rm_jax.judging.reference import Reference
 from l2rm_jax.judging.witnesses import find_witnesses
 from l2rm_jax.linear.cca import Cca
 from l2rm_jax.linear.rows import BLOCK, Rows, unit_rows

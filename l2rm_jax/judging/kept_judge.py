@@ -20,11 +20,10 @@ from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.data.vectors import CountedWords, Fits, rows_by
 from l2rm_jax.errors import DataError, expand_home
-from l2rm_jax.judging.conformal import per_image
 from l2rm_jax.judging.content_keys import places
 from l2rm_jax.judging.drift import Sample
 from l2rm_jax.judging.folds import assign_folds
-from l2rm_jax.judging.known_mixture import Reference
+from l2rm_jax.judging.reference import Reference
 from l2rm_jax.judging.witnesses import (
     WITNESSES_FILE,
     Witnesses,
@@ -165,10 +164,6 @@ class KeptJudge(NamedTuple):
         """Return the fold of images by their hashes: as in the audit, or by the hash alone."""
         at, other = places(self.keys, keys), assign_folds(keys, self.about.folds, self.about.seed)
         return np.where(at < 0, other, self.fold[at])
-
-    def weights(self) -> Float[np.ndarray, " n"]:
-        """Return the weights of the pairs of the reference, each image with the same total."""
-        return per_image(self.reference.weight, self.reference.image)
 
     def scores(
         self,

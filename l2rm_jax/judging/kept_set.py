@@ -12,13 +12,12 @@ from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.vectors import Fits, are_sets
 from l2rm_jax.errors import DataError
 from l2rm_jax.judging.classify import kinds
-from l2rm_jax.judging.conformal import p_values, q_values
 from l2rm_jax.judging.content_keys import Keys, content_keys
 from l2rm_jax.judging.drift import FEWEST, draw_sample, find_drift, join_samples
 from l2rm_jax.judging.judgement import MATCHED, UNLIKE, Judgement, Provenance, empty_fields
 from l2rm_jax.judging.kept_judge import Judged, KeptJudge
-from l2rm_jax.judging.known_mixture import fit_mixture
 from l2rm_jax.judging.posterior import FALSE_ALARMS
+from l2rm_jax.judging.reference import fit_mixture, p_values, q_values
 from l2rm_jax.judging.witnesses import likeness
 from l2rm_jax.linear.rows import Rows
 from l2rm_jax.linear.set_features import Pooling
@@ -81,7 +80,7 @@ def score_pairs(judge: KeptJudge, pairs: Pairs, keys: Keys | None = None) -> Jud
     key = keys.image[image_of]
     fold, rows = judge.fold_of(key), np.arange(len(image_of))
     found = judge.scores((pairs.images, pairs.captions), image_of, rows, key, fold)
-    p = p_values(found[0], judge.reference.information, judge.weights())
+    p = p_values(found[0], judge.reference.information, judge.reference.weights())
     like, witness = np.full(len(p), np.nan, np.float32), np.zeros((len(p), 0), np.int32)
     if judge.witnesses is not None:
         like, witness = likeness(judge.witnesses, judge.model(0), pairs, keys.image)

@@ -22,8 +22,7 @@ from jaxtyping import Float, Float32, Int, UInt64
 
 from l2rm_jax.auroc import binned_auroc
 from l2rm_jax.console import progress_bar
-from l2rm_jax.judging.fold_samples import FoldPairs, first_pairs
-from l2rm_jax.judging.folds import Folds
+from l2rm_jax.judging.folds import FoldPairs, Folds, first_pairs
 from l2rm_jax.judging.log_odds import Compared, Model, ProductSimilarity, compare_fold
 from l2rm_jax.judging.sibling_swaps import matched_posterior
 from l2rm_jax.judging.transport_em import (
@@ -224,19 +223,6 @@ def fold_moments(
         weights = np.ones((1, len(pairs)), np.float32)
         parts[fold] = cca.moments(images, captions, image_of[pairs], pairs, weights)[0]
     return parts
-
-
-def fit_weighted(
-    images: Rows,
-    captions: Rows,
-    image_of: Int[np.ndarray, " pairs"],
-    weights: Float[np.ndarray, " pairs"],
-    ridge: Ridge = _WEIGHTED_RIDGE,
-) -> Cca:
-    """Fit one CCA to all pairs, weighted by their probability of being matched."""
-    weights = np.maximum(weights, _SMALLEST_WEIGHT)[None]
-    total = cca.moments(images, captions, image_of, np.arange(len(image_of)), weights)
-    return cca.fit(total[0], images.shape[1], ridge)
 
 
 def cca_similarity(model: Cca, images: Rows, captions: Rows) -> ProductSimilarity:

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Float32, Int
 
-from l2rm_jax.judging.fold_samples import FoldPairs, Part, first_pairs, part_of, parts_of
+from l2rm_jax.judging.folds import FoldPairs, Part, first_pairs, part_of, parts_of
 from l2rm_jax.linear.rows import BLOCK, Rows, padded_blocks, unit_rows
 
 NEIGHBOURS = 30

@@ -13,6 +13,7 @@ from l2rm_jax.judging.rate import (
     density_ratio,
     estimate_rate,
     false_alarms,
+    most_mismatched,
     scale_to_mean,
     share_of_random,
     told_apart,
@@ -20,7 +21,6 @@ from l2rm_jax.judging.rate import (
 from l2rm_jax.judging.scores import Evidence
 from l2rm_jax.judging.sibling_swaps import log_ratio, swap_rates
 from l2rm_jax.judging.suspicion import suspicion_scores
-from l2rm_jax.judging.upper_bound import most_mismatched
 
 FALSE_ALARMS = 0.1  # expected share among the listed pairs
 # Below these posteriors, rank by raw score. First value: with a second caption embedding.

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Float32, Int
 
-from l2rm_jax.judging.fold_samples import FoldPairs, Part, parts_of
+from l2rm_jax.judging.folds import FoldPairs, Part, parts_of
 from l2rm_jax.judging.log_odds import (
     Apart,
     Information,

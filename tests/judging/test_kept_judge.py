@@ -10,10 +10,10 @@ from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.vectors import Fits, fit_rows
 from l2rm_jax.errors import DataError
 from l2rm_jax.judging import judge_pairs, open_judge, write_judge
-from l2rm_jax.judging.conformal import p_values
 from l2rm_jax.judging.content_keys import vector_keys
 from l2rm_jax.judging.detectors import cosine
 from l2rm_jax.judging.judgement import UNLIKE
+from l2rm_jax.judging.reference import p_values
 from l2rm_jax.linear.set_features import fit_pooling, pooled_vectors, set_rows
 from tests.judging.synthetic import make_pairs
 
@@ -52,7 +52,7 @@ def of_own(judge, data):
 def test_pairs_of_the_reference_have_their_ranks(judge, data):
     again, kept = of_own(judge, data), judge.reference
     np.testing.assert_array_equal(np.sort(again.information), np.sort(kept.information))
-    naive = p_values(again.information, kept.information, judge.weights())
+    naive = p_values(again.information, kept.information, judge.reference.weights())
     np.testing.assert_array_equal(again.p, naive)
     everything = np.all([np.isfinite(getattr(kept, name)).all() for name in kept._fields])
     assert everything and kept.information.mean() > kept.most_similar.mean() > kept.random.mean()
