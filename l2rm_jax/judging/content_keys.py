@@ -35,8 +35,7 @@ class Keys(NamedTuple):
 
     def of_all(self, image_of: Int[np.ndarray, " pairs"]) -> str:
         """Hash all pairs, whatever their order; in hexadecimal."""
-        with np.errstate(over="ignore"):
-            return f"{int(self.of_pairs(image_of).sum(dtype=np.uint64)):016x}"
+        return hash_all(self.of_pairs(image_of))
 
     def sort(
         self, pairs: Int[np.ndarray, " n"], image_of: Int[np.ndarray, " pairs"]
@@ -57,6 +56,12 @@ class Keys(NamedTuple):
     def take(self, pairs: Int[np.ndarray, " n"]) -> "Keys":
         """Return the keys of some pairs and of all images."""
         return Keys(self.image, self.caption[pairs], self.said[pairs])
+
+
+def hash_all(keys: UInt64[np.ndarray, " pairs"]) -> str:
+    """Hash the hashes of all pairs, whatever their order; in hexadecimal."""
+    with np.errstate(over="ignore"):
+        return f"{int(keys.sum(dtype=np.uint64)):016x}"
 
 
 def content_keys(pairs: Pairs, executor: Executor = LOCAL) -> Keys:

@@ -13,13 +13,12 @@ from jaxtyping import Float, Float32, Int
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
-from l2rm_jax.auroc import binned_auroc
 from l2rm_jax.config import register_settings
 from l2rm_jax.data.filters import order_warning, read_scores
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.judging.folds import FoldPairs, Folds
-from l2rm_jax.judging.linear import cca_similarity
+from l2rm_jax.judging.linear import cca_similarity, separation
 from l2rm_jax.judging.log_odds import (
     Model,
     ProductSimilarity,
@@ -129,8 +128,7 @@ def linear(task: FoldTask) -> Scorer:
         return own
 
     def quality(scorer: Scorer) -> float:
-        found = compare_fold(drawn[first], scorer.model_of(first))
-        return binned_auroc(found.stored.mean, found.wrong.mean.ravel())
+        return separation([compare_fold(drawn[first], scorer.model_of(first))])
 
     return max(own, cosine(task), key=quality)
 

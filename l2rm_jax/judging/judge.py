@@ -7,20 +7,20 @@ on the order of the pairs.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float32, Int, Shaped
+from jaxtyping import Int, Shaped
 
 from l2rm_jax.console import progress_bar, stage_lines
 from l2rm_jax.data.pairs import SUSPICIOUS, Pairs
 from l2rm_jax.data.vectors import Fits, PairRows, fit_rows, rows_by
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.jobs import LOCAL, Executor, Later
-from l2rm_jax.judging.classify import conflicts, kinds, with_groups
+from l2rm_jax.judging.classify import with_groups
 from l2rm_jax.judging.content_keys import Keys, content_keys, first_of_equals
 from l2rm_jax.judging.detectors import LINEAR, Detector, FoldTask, Scorer, linear
 from l2rm_jax.judging.folds import (
@@ -32,8 +32,8 @@ from l2rm_jax.judging.folds import (
     has_groups,
 )
 from l2rm_jax.judging.groups import Groups, Placeholder, Repeated, find_groups, find_placeholders
-from l2rm_jax.judging.judgement import PLACEHOLDER, Judgement, Provenance, empty_fields
-from l2rm_jax.judging.keep_judge import judge_facts, keep_judge
+from l2rm_jax.judging.judgement import PLACEHOLDER, Judgement
+from l2rm_jax.judging.keep_judge import keep_judge
 from l2rm_jax.judging.kept_judge import KeptJudge
 from l2rm_jax.judging.kept_set import check_sides, finish, score_pairs
 from l2rm_jax.judging.linear import FoldModels, fold_models
@@ -49,7 +49,6 @@ from l2rm_jax.judging.scores import (
 )
 from l2rm_jax.linear.cca import Cca
 from l2rm_jax.linear.threads import limit_threads
-from l2rm_jax.version import __version__
 
 _STAGES = "similar images", "models, each without one fold", "scores", "rate", "proposals"
 _CCA = Cca(0, 0, 0, 0, 0)
@@ -190,8 +189,8 @@ class _Task(NamedTuple):
 def _by_models(
     say: Callable[[int], None], task: _Task, detector: Detector, executor: Executor
 ) -> Judgement | None:
-    """Fit models to pairs and judge them; None if this process writes no results."""
-    pairs, of, keys, groups, seed, _, *own_rows = task
+    """Fit models to pairs, judge them and keep the judge; None if another process writes."""
+    pairs, of, keys, groups, seed, fits, *own_rows = task
     check_folds(of)
     drawn = fold_pairs(of, keys, seed)
     say(1)
@@ -205,43 +204,17 @@ def _by_models(
     evidence = _evidence(scorer, pairs, of, drawn, seed, executor)
     say(3)
     weights = np.asarray(fitted.weights)
-    return executor.as_writer(lambda: _judgement(task, drawn, models, scorer, weights, evidence))
 
+    def judgement() -> Judgement:
+        with limit_threads():  # more threads would only wait on these narrow matrices
+            pair_key = keys.of_pairs(pairs.image_of)
+            found = find_posterior(evidence, of, pair_key, weights, seed, scorer.name)
+        if fits is None:
+            return found
+        kept = keep_judge(found, scorer, models, pairs, of, drawn, keys)
+        return replace(found, judge=kept and kept._replace(fits=fits))
 
-def _judgement(
-    task: _Task,
-    drawn: Mapping[int, FoldPairs],
-    models: list[Cca],
-    scorer: Scorer,
-    weights: Float32[np.ndarray, "folds pairs"],
-    evidence: Evidence,
-) -> Judgement:
-    """Judge pairs by their evidence, and keep the judge."""
-    pairs, of, keys, _, seed, fits, *_ = task
-    pair_key = keys.of_pairs(pairs.image_of)
-    with limit_threads():  # more threads would only wait on these narrow matrices
-        found = find_posterior(evidence, of, pair_key, weights, seed)
-    is_set = found.posterior_set > found.posterior_caption
-    kind = kinds(found.posterior, is_set, evidence.contrast, of.image_of)
-    made = Provenance("", scorer.name, of.count, seed, "", __version__)
-    numbers = {name: getattr(found, name) for name in found._fields}
-    judgement = Judgement(
-        image_of=of.image_of,
-        fold=of.of_pair,
-        group=of.group_of_pair,
-        similarity=evidence.stored.model.similarity,
-        information=evidence.stored.information,
-        kind=kind,
-        conflicts=conflicts(evidence, kind, of.image_of),
-        made=made,
-        **numbers,
-        **empty_fields(len(pairs)),
-    )
-    if fits is None:
-        return judgement
-    about = judge_facts(judgement, keys.of_all(of.image_of), pairs.encoder)
-    judge = keep_judge(scorer, models, pairs, of, drawn, keys, found.posterior, about)
-    return replace(judgement, judge=judge and judge._replace(fits=fits))
+    return executor.as_writer(judgement)
 
 
 def _without(
@@ -296,7 +269,7 @@ def _evidence(
         shared = tuple(map(executor.put, (pairs.images, spaces)))
         for fold, of_fold in tasks.items():
             known = Later(partial(references, fold))
-            yield from ((task, known, *shared) for task, _ in of_fold)
+            yield from ((*task, known, *shared) for task, _ in of_fold)
 
     rows = [drawn[fold].pairs[at] for fold, of_fold in tasks.items() for _, at in of_fold]
     found = []

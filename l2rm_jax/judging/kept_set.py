@@ -12,7 +12,7 @@ from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.vectors import Fits, are_sets
 from l2rm_jax.errors import DataError
 from l2rm_jax.judging.classify import kinds
-from l2rm_jax.judging.content_keys import Keys, content_keys
+from l2rm_jax.judging.content_keys import Keys, content_keys, hash_all
 from l2rm_jax.judging.drift import FEWEST, draw_sample, find_drift, join_samples
 from l2rm_jax.judging.judgement import MATCHED, UNLIKE, Judgement, Provenance, empty_fields
 from l2rm_jax.judging.kept_judge import Judged, KeptJudge
@@ -120,8 +120,6 @@ def finish(judge: KeptJudge, parts: Sequence[Judged]) -> Judgement:
     together = np.where(np.bincount(image_of)[image_of] > 1, least[image_of], 0)
     kind = kinds(posterior, together > SUSPICIOUS, contrast, image_of)
     kind[(kind == MATCHED) & (p <= LEAST_P)] = UNLIKE
-    with np.errstate(over="ignore"):
-        data = f"{int(pair_key.sum(dtype=np.uint64)):016x}"
     return Judgement(
         image_of=image_of,
         fold=fold,
@@ -142,7 +140,8 @@ def finish(judge: KeptJudge, parts: Sequence[Judged]) -> Judgement:
         auroc=about.auroc,
         is_rankable=drift is None or drift.is_told,
         made=Provenance(
-            about.by, about.by, about.folds, about.seed, data, __version__, judge=about.data
+            *(about.by, about.by, about.folds, about.seed, hash_all(pair_key), __version__),
+            judge=about.data,
         ),
         upper_bound=mixture.upper_bound,
         notes=drift.notes if drift else (),

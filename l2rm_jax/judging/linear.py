@@ -96,7 +96,7 @@ def fold_models(
                 for ridge in range(len(RIDGES))
             ]
             samples = [_compare(models, images, captions, compared) for models in judges]
-            best = int(np.argmax([_separation(sample.values()) for sample in samples]))
+            best = int(np.argmax([separation(sample.values()) for sample in samples]))
             is_weak.append(best == 0)
             found = samples[best]
             if few_pairs < len(rows):
@@ -170,7 +170,7 @@ def _compare(
     }
 
 
-def _separation(found: Iterable[Compared]) -> float:
+def separation(found: Iterable[Compared]) -> float:
     """Return the AUROC of stored pairs against known mismatches."""
     found = list(found)
     stored, wrong = (
