@@ -15,7 +15,7 @@ from scipy.sparse.csgraph import connected_components
 
 from l2rm_jax.data.content_hashes import hash_keys
 from l2rm_jax.jobs import LOCAL, Executor
-from l2rm_jax.judging.content_keys import Keys, first_of_equals
+from l2rm_jax.judging.content_keys import Keys, first_of_equals, map_rows
 from l2rm_jax.linear.rows import BLOCK, Rows, padded_blocks, unit_rows
 
 # A caption shared by this many images is boilerplate: listed, but not used for grouping.
@@ -25,7 +25,6 @@ _RARE = 0.999  # share of random image pairs that are less similar than near dup
 _SAMPLE = 100_000  # random pairs
 _NEAR = 3
 _MOST = 0.1  # share of the images in one group, at most
-_ROWS = 16 * BLOCK  # rows per part when images are assigned to buckets
 _ALIKE = 0.9  # least cosine of near duplicates: clusters may be dense as well
 _COPIES = 5  # a placeholder has at least this many images with the same picture,
 _CAPTIONS = 10  # or at least this many captions,
@@ -182,9 +181,7 @@ def _buckets(
     total = images.shape[0]
     count = round(total**0.5)
     centres = executor.put(unit_rows(images[_sample(keys, count, seed)]))
-    starts = range(0, total, _ROWS)
-    calls = ((shared, centres, start, min(start + _ROWS, total)) for start in starts)
-    nearest = np.concatenate([*executor.map(_nearest_centres, calls)])
+    nearest = map_rows(_nearest_centres, total, executor, shared, centres)
     order = np.argsort(nearest, kind="stable")
     parts = np.split(order, np.flatnonzero(np.diff(nearest[order])) + 1)
     # Split crowded buckets, so that the work stays linear.

@@ -10,10 +10,10 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from jaxtyping import Int, Shaped
+from jaxtyping import Int, Shaped, UInt64
 
 from l2rm_jax.console import progress_bar, stage_lines
 from l2rm_jax.data.pairs import SUSPICIOUS, Pairs
@@ -31,7 +31,7 @@ from l2rm_jax.judging.folds import (
     fold_pairs,
     has_groups,
 )
-from l2rm_jax.judging.groups import Groups, Placeholder, Repeated, find_groups, find_placeholders
+from l2rm_jax.judging.groups import Placeholder, Repeated, find_groups, find_placeholders
 from l2rm_jax.judging.judgement import PLACEHOLDER, Judgement
 from l2rm_jax.judging.keep_judge import keep_judge
 from l2rm_jax.judging.kept_judge import KeptJudge
@@ -140,8 +140,9 @@ def _judge(
     groups = find_groups(pairs.images, keys, pairs.image_of, seed, executor)
     if judge is None:
         of = Folds(pairs.image_of, assign_folds(groups.key, folds, seed), groups.of_image)
-        task = _Task(pairs, of, keys, groups, seed, fits, rows, images)
-        found = _by_models(say, task, detector, executor)
+        check_folds(of)
+        task = FoldTask(pairs, of, fold_pairs(of, keys, seed), (), rows, images)
+        found = _by_models(say, task, keys, groups.key, seed, fits, detector, executor)
     else:
         say(2)
         of = Folds(pairs.image_of, judge.fold_of(keys.image), groups.of_image)
@@ -157,49 +158,39 @@ def _judge(
     if found is None:
         return None
     kind = with_groups(found.kind, found.information, groups, of.image_of, pairs.texts)
-    back = _Back(rows, count)
     made = found.made._replace(detector=name, data=of_all, fingerprint=fingerprint)
     found = replace(found, kind=kind, group=of.group_of_pair, made=made)
     return replace(
-        _placed(found, back, proposals),
+        _placed(found, proposals, rows, count),
         image_of=every.image_of,
-        kind=back(kind, PLACEHOLDER),
         nearest_images=images[groups.near][image_number],
         repeated=tuple(Repeated(int(rows[row]), n) for row, n in groups.repeated),
         placeholders=tuple(placeholders),
     )
 
 
-class _Task(NamedTuple):
-    """Pairs to judge by models that are fitted to them; rows and images as in `FoldTask`.
+def _by_models(
+    say: Callable[[int], None],
+    task: FoldTask,
+    keys: Keys,
+    group_key: UInt64[np.ndarray, " images"],
+    seed: int,
+    fits: Fits | None,
+    detector: Detector,
+    executor: Executor,
+) -> Judgement | None:
+    """Fit models to the pairs of a task, judge them and keep the judge; None if another writes.
 
     Without `fits`, which make vectors of new pairs, no judge is kept.
     """
-
-    pairs: Pairs
-    folds: Folds
-    keys: Keys
-    groups: Groups
-    seed: int
-    fits: Fits | None
-    rows: Int[np.ndarray, " pairs"]
-    images: Int[np.ndarray, " images"]
-
-
-def _by_models(
-    say: Callable[[int], None], task: _Task, detector: Detector, executor: Executor
-) -> Judgement | None:
-    """Fit models to pairs, judge them and keep the judge; None if another process writes."""
-    pairs, of, keys, groups, seed, fits, *own_rows = task
-    check_folds(of)
-    drawn = fold_pairs(of, keys, seed)
+    pairs, of, drawn, *_ = task
     say(1)
     fitted = executor.once(
-        lambda: fold_models(pairs.images, pairs.captions, of, drawn, groups.key),
+        lambda: fold_models(pairs.images, pairs.captions, of, drawn, group_key),
         like=FoldModels([_CCA] * of.count, 0),
     )
     models = [Cca(*map(np.asarray, model)) for model in fitted.models]
-    scorer = detector(FoldTask(pairs, of, drawn, models, *own_rows))
+    scorer = detector(task._replace(models=models))
     say(2)
     evidence = _evidence(scorer, pairs, of, drawn, seed, executor)
     say(3)
@@ -234,20 +225,6 @@ def _without(
     return rows
 
 
-class _Back(NamedTuple):
-    """Put values of the judged pairs at their rows in the data."""
-
-    rows: Int[np.ndarray, " kept"]
-    total: int
-
-    def __call__(
-        self, values: Shaped[np.ndarray, "kept ..."], fill: float
-    ) -> Shaped[np.ndarray, "total ..."]:
-        placed = np.full((self.total, *values.shape[1:]), fill, values.dtype)
-        placed[self.rows] = values
-        return placed
-
-
 def _evidence(
     scorer: Scorer,
     pairs: Pairs,
@@ -280,20 +257,26 @@ def _evidence(
     return gather(rows, found)
 
 
-def _placed(found: Judgement, back: _Back, proposals: Proposals) -> Judgement:
+def _placed(
+    found: Judgement, proposals: Proposals, rows: Int[np.ndarray, " kept"], total: int
+) -> Judgement:
     """Put the results of the judged pairs at their rows, and fill those of placeholders."""
-    rows = back.rows
-    apart = np.setdiff1d(np.arange(back.total), rows)
+
+    def back(values: Shaped[np.ndarray, "kept ..."], fill: float) -> np.ndarray:
+        placed = np.full((total, *values.shape[1:]), fill, values.dtype)
+        placed[rows] = values
+        return placed
+
+    apart = np.setdiff1d(np.arange(total), rows)
     fills = {"fold": -1, "group": -1, "posterior_set": 1, "posterior_caption": 1, "posterior": 1}
     fills |= {"fdr": 1, "similarity": np.nan, "information": np.nan, "p": np.nan}
-    fills |= {"likeness": np.nan}
+    fills |= {"likeness": np.nan, "witness": -1, "kind": PLACEHOLDER}
     return replace(
         found,
         **{name: back(getattr(found, name), fill) for name, fill in fills.items()},
         proposal=back(np.where(proposals.caption < 0, -1, rows[proposals.caption]), -1),
         probability=back(proposals.probability, np.nan),
         none_fits=back(proposals.none_fits, np.nan),
-        witness=back(found.witness, -1),
         order=np.concatenate([rows[found.order], apart]),
         conflicts=rows[found.conflicts],
     )

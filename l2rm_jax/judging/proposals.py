@@ -197,8 +197,7 @@ def _best_within(
             blocks = () if plan is None else plan_blocks(plan)
         else:
             costs = 1 - image_codes @ caption_codes.T
-            allowed = own != np.arange(len(image_codes))[:, None]
-            plan = transport(costs, mass, allowed, _MOVED, _TEMPERATURE, shape)
+            plan = transport(costs, mass, own, _MOVED, _TEMPERATURE, shape)
             moved = plan.sum(axis=0)
             blocks = ((rows, plan[rows]) for rows in row_blocks(len(plan)))
         scale = is_there / np.maximum(moved, 1e-12)
