@@ -148,13 +148,7 @@ def join_pairs(parts: Sequence[FoldPairs], group_key: UInt64[np.ndarray, " image
 def fitted_pairs(
     drawn: Mapping[int, FoldPairs], images: Rows, captions: Rows
 ) -> dict[int, FoldPairs]:
-    """Return the pairs of each fold that models are fitted to: all, or a sample of many pairs.
-
-    Args:
-      drawn: the pairs of each fold.
-      images: [images, di] vectors.
-      captions: [pairs, dc] vectors.
-    """
+    """Return the pairs of each fold that models are fitted to: all, or a sample of many pairs."""
     dimensions = images.shape[1] + captions.shape[1]
     most = max(_FITTED, _FITTED_A_DIMENSION * dimensions) // len(drawn)
     return {fold: first_pairs(here, most) for fold, here in drawn.items()}

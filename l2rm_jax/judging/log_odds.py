@@ -175,23 +175,13 @@ def _filled(rows: Int[np.ndarray, " n"]) -> Int[np.ndarray, " more"]:
 
 
 def compare_fold(here: FoldPairs, model: Model) -> Compared:
-    """Compute the information of all pairs of a fold, and of their known mismatches (`compare`).
-
-    Args:
-      here: the fold with its sample.
-      model: a model that was fitted without this fold.
-    """
+    """`compare` all pairs of a fold by a model that was fitted without it."""
     part = part_of(here, np.arange(len(here.images)))
     return compare(part, compare_references(here, model), model)
 
 
 def compare_references(here: FoldPairs, model: Model) -> References:
-    """Score the sampled images of a fold against its sampled captions.
-
-    Args:
-      here: the fold with its sample.
-      model: a model that was fitted without this fold.
-    """
+    """Score the sampled images of a fold against its sampled captions, by a model without it."""
     images, captions = here.images[here.references], here.pairs[here.captions]
     gone = here.replaced[:, None] == here.captions
     owners = here.images[here.position[here.captions]]

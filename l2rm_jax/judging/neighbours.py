@@ -102,10 +102,9 @@ def neighbour_references(
 
     Args:
       here: the fold with its sample.
-      images: [images, di] vectors of all images.
-      spaces: [pairs, dt] vectors of all captions, one array per embedding; neighbours are looked
-        for in the first.
-      image_group: [images] group of each image; an image is no neighbour of its own group.
+      images: as in `scores.fold_references`.
+      spaces: likewise; neighbours are looked for in the first embedding.
+      image_group: likewise.
       trust: maps n pairs to the `[n]` probabilities, by the model alone, that they are matched.
         Neighbours are weighted by it.
     """
