@@ -83,7 +83,8 @@ def find_groups(
     rare = max(_rare_likeness(images, keys.image, seed), _ALIKE)
     mutual = (first[first] == rows) & (likeness > rare)
     text = first_of_equals(keys.said)
-    with_text, counts = _images_of_texts(text, image_of)
+    with_text = np.unique(np.stack([text, image_of], axis=1), axis=0)
+    counts = np.bincount(with_text[:, 0], minlength=len(text))  # images of each text
     linked = counts[with_text[:, 0]] < BOILERPLATE
     links = [
         np.stack([rows[mutual], first[mutual]], axis=1),
@@ -108,14 +109,6 @@ def _components(links: list[np.ndarray], images: int) -> tuple[int, Int[np.ndarr
     pairs = np.concatenate(links)
     graph = scipy.sparse.coo_array((np.ones(len(pairs), bool), pairs.T), shape=(images, images))
     return connected_components(graph, directed=False)
-
-
-def _images_of_texts(
-    text: np.ndarray, image_of: np.ndarray
-) -> tuple[Int[np.ndarray, "n 2"], Int[np.ndarray, " pairs"]]:
-    """Return the distinct (text, image) pairs, and the number of images of each text."""
-    different = np.unique(np.stack([text, image_of], axis=1), axis=0)
-    return different, np.bincount(different[:, 0], minlength=len(text))
 
 
 def _rare_likeness(images: Rows, keys: UInt64[np.ndarray, " images"], seed: int) -> float:

@@ -160,12 +160,8 @@ class _Scale(NamedTuple):
         """Return one ranking score per pair, 0 to 2: above 1 by posterior, below by raw score."""
         both = self.posteriors(sets, captions)[2]
         last = captions if self.sees_near else -information
-        return np.where(both < SURE[not self.sees_near], _squash(last), 1 + both)
-
-
-def _squash(suspicion: np.ndarray) -> np.ndarray:
-    """Map suspicion scores to (0, 1), in the same order."""
-    return 0.5 + np.arctan(suspicion) / np.pi
+        raw = 0.5 + np.arctan(last) / np.pi  # in (0, 1), in the same order
+        return np.where(both < SURE[not self.sees_near], raw, 1 + both)
 
 
 def _mechanism(
