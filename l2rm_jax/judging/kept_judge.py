@@ -23,6 +23,7 @@ from l2rm_jax.errors import DataError, expand_home
 from l2rm_jax.judging.content_keys import places
 from l2rm_jax.judging.drift import Sample
 from l2rm_jax.judging.folds import assign_folds
+from l2rm_jax.judging.log_odds import log_mean_exp
 from l2rm_jax.judging.reference import Reference
 from l2rm_jax.judging.witnesses import (
     WITNESSES_FILE,
@@ -224,7 +225,7 @@ def _compare(
 
     def compare(codes: jax.Array, others: jax.Array) -> tuple[jax.Array, jax.Array]:
         scaled = jnp.matmul(codes, others.astype(jnp.float32).T, precision="highest") / temperature
-        mean_exp = jax.nn.logsumexp(scaled, axis=1, where=kept) - jnp.log(count)
+        mean_exp = log_mean_exp(scaled, kept, axis=1)
         return mean_exp, mean_exp - jnp.sum(scaled, axis=1, where=kept) / count
 
     (of_image, _), (of_caption, contrast) = map(

@@ -294,7 +294,7 @@ def _compare_block(
         means = _means_apart(scaled, is_other)
     else:
         mean_exp = jax.nn.logsumexp(scaled, axis=0) - jnp.log(len(scaled))
-        elsewhere = _log_mean_exp(scaled, is_other, axis=0)
+        elsewhere = log_mean_exp(scaled, is_other, axis=0)
         means = mean_exp, elsewhere, mean_exp, elsewhere
     chosen = jnp.take_along_axis(scaled, wrong.T, axis=0).T
     return *means, means[0] - scaled.mean(axis=0), chosen
@@ -341,15 +341,15 @@ def _mean_exps(
     """
     scaled = jnp.asarray(scores, jnp.float32) / temperature
     is_kept = ~jnp.broadcast_to(left_out, scaled.shape)
-    mean_exp = _log_mean_exp(scaled, is_kept, axis=1)
+    mean_exp = log_mean_exp(scaled, is_kept, axis=1)
     if not with_apart:
         return mean_exp, mean_exp
     best = jnp.argmax(jnp.where(same, -jnp.inf, scaled), axis=1)
     is_apart = is_kept & (owners[None] != owners[best][:, None])
-    apart = _log_mean_exp(scaled, is_apart, axis=1)
+    apart = log_mean_exp(scaled, is_apart, axis=1)
     return mean_exp, jnp.where(is_apart.any(axis=1), apart, mean_exp)  # else nothing is left
 
 
-def _log_mean_exp(values: jax.Array, kept: jax.Array, axis: int) -> jax.Array:
+def log_mean_exp(values: jax.Array, kept: jax.Array, axis: int) -> jax.Array:
     """Compute the log-mean-exp of the kept places along an axis."""
     return jax.nn.logsumexp(values, axis=axis, where=kept) - jnp.log(kept.sum(axis=axis))

@@ -121,12 +121,10 @@ class Fitted(NamedTuple):
     Attributes:
       model: the linear model.
       plan: [n, m] share of each caption that goes to each image, where it is at least a hundredth.
-      rate: share of the captions that have moved, by the first models.
     """
 
     model: Cca
     plan: scipy.sparse.coo_array
-    rate: float
 
 
 def plan_ridge(pairs: int, weak: bool) -> float:
@@ -172,7 +170,7 @@ def fit_by_transport(
             break
     left, right, correlations = _singular(moments.sum(axis=(0, 1)))
     model = Cca(z.mean, z.matrix @ left, y.mean, y.matrix @ right, correlations)
-    return Fitted(model, plan.tocoo(), float(np.mean(rates)) if rates else np.nan)
+    return Fitted(model, plan.tocoo())
 
 
 def _step(
