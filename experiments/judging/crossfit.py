@@ -30,7 +30,8 @@ from l2rm_jax.auroc import auroc
 from l2rm_jax.data import TrainPairs, load_data
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.judging import FoldTask, Judgement, Model, Scorer, judge_pairs
-from l2rm_jax.judging.linear import cca_similarity, fit_weighted
+from l2rm_jax.judging.linear import cca_similarity
+from l2rm_jax.linear import cca
 from l2rm_jax.run.config_file import load_config, with_changes
 from l2rm_jax.run.detector import open_detector
 from l2rm_jax.run.inputs import read_data
@@ -128,7 +129,9 @@ def judge_in_sample(config: ConfigDict, train: TrainPairs) -> Judgement:
 
     def detect(task: FoldTask) -> Scorer:
         images, captions, stored = task.pairs.images, task.pairs.captions, task.pairs.image_of
-        model = fit_weighted(images, captions, stored, np.ones(len(stored), np.float32))
+        weights, every = np.ones((1, len(stored)), np.float32), np.arange(len(stored))
+        [moments] = cca.moments(images, captions, stored, every, weights)
+        model = cca.fit(moments, images.shape[1], cca.Ridge(1, 1))
         similarity = cca_similarity(model, images, captions)
         return Scorer("in sample", lambda _: Model(similarity))
 

@@ -23,9 +23,9 @@ from experiments.judging.rated import EACH, Rated, keep, load_rated, mixed, rate
 from experiments.script import add_rows, means, rows_by, start, write_rows
 from l2rm_jax.data.captions import read_captions
 from l2rm_jax.data.pairs import Pairs
-from l2rm_jax.judging.conformal import q_values
 from l2rm_jax.judging.kept_judge import KeptJudge
 from l2rm_jax.judging.posterior import FALSE_ALARMS
+from l2rm_jax.judging.reference import q_values
 
 NEW = 1000  # images
 REFERENCES = (

@@ -46,7 +46,7 @@ from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.errors import DataError
 from l2rm_jax.jobs.files import new_directory
 from l2rm_jax.judging import judge_pairs, write_judgement
-from l2rm_jax.judging.rematch import rematch
+from l2rm_jax.judging.transport_em import rematch
 from l2rm_jax.linear.set_features import fit_pooling
 from l2rm_jax.losses import info_nce_per_pair
 from l2rm_jax.run.config_file import load_config, with_changes

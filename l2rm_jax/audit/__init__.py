@@ -4,6 +4,7 @@
 * `outputs` writes the files: the `table` of pairs, with columns of a run from `run_columns`, the
   user's table without suspicious rows (`cleaned_table`), the `report`, and the page, from which
   `review` reads the decisions; `certificate` tests the kept pairs by them.
+* `rates_by` estimates the rate of each value of a column, such as the source of the pairs.
 * `misaligned` looks for misaligned rows and undoes them; `realigned_table` writes the user's table
   after the repair, `lines` numbers the pairs as the file does.
 * `inputs` reads the training pairs of a directory or a run, `checked_inputs` after all checks.

@@ -27,6 +27,7 @@ from l2rm_jax.audit.misaligned import (
     sentences,
     within_findings,
 )
+from l2rm_jax.audit.rates_by import GroupRate, rates_by
 from l2rm_jax.audit.review import (
     FITS,
     SIZE,
@@ -47,7 +48,6 @@ from l2rm_jax.joins import Misaligned
 from l2rm_jax.judging import Judgement, KeptJudge, judge_pairs
 from l2rm_jax.judging.judgement import KEPT
 from l2rm_jax.judging.rate import Rate
-from l2rm_jax.judging.rates_by import GroupRate, rates_by
 from l2rm_jax.judging.verdict import verdict
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class Audit:
           column: name of the column, such as the source of a pair.
 
         Returns:
-          The rates with their intervals, the worst first (`judging.rates_by`).
+          The rates with their intervals, the worst first (`audit.rates_by`).
 
         Raises:
           DataError: the pairs have no such column, or their rate cannot be told.

@@ -6,13 +6,13 @@ from pathlib import Path
 from l2rm_jax.audit.audit import Audit
 from l2rm_jax.audit.next_commands import can_train, training_command
 from l2rm_jax.audit.outputs import GALLERY
+from l2rm_jax.audit.rates_by import rate_lines
 from l2rm_jax.audit.realigned_table import REALIGNED
 from l2rm_jax.audit.report import by_eye, warnings
 from l2rm_jax.audit.suspects import describe_suspects
 from l2rm_jax.data.pairs import SUSPICIOUS
 from l2rm_jax.jobs import Share
 from l2rm_jax.jobs.shares import WRITER
-from l2rm_jax.judging.rates_by import rate_lines
 
 _TABLES = {"kept": "clean table", "repaired": "repaired table", "certified": "certified table"}
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from l2rm_jax.audit.audit import Audit
+from l2rm_jax.audit.rates_by import GroupRate
 from l2rm_jax.audit.review import UNSURE, WRONG, Decisions, ReviewedRate
 from l2rm_jax.audit.suspects import find_suspects, percent
 from l2rm_jax.auroc import auroc
 from l2rm_jax.judging.judgement import KINDS
-from l2rm_jax.judging.rates_by import GroupRate
 from l2rm_jax.judging.verdict import suspicious_list
 from l2rm_jax.version import __version__
 

@@ -5,18 +5,17 @@ the pairs are split into folds by image, and each fold is judged by models of th
 
 * `judge` does all steps: from `data.pairs.Pairs` to a `judgement`, which `verdict` summarises in
   sentences. `content_keys` identify equal contents.
-* `folds` assigns folds, `groups` finds near duplicates that must share a fold, `placeholders` finds
-  pictures that cannot be judged; `fold_samples` draws the references and known mismatches.
-* `detectors` score a fold that they have not seen; `linear` fits the models of the default one,
-  weighted by a nested round (`sibling_swaps`).
+* `folds` assigns folds, and draws the references and known mismatches of each; `groups` finds near
+  duplicates that must share a fold, and pictures that cannot be judged.
+* `detectors` score a fold that they have not seen; `linear` fits the models of the default one to a
+  plan of `transport_em`, weighted by a nested round (`sibling_swaps`).
 * `log_odds`, `neighbours` and `scores` score pairs and known mismatches; `suspicion` combines the
   scores, `rate` estimates the rate and probabilities from them, and `posterior` joins the results.
-* `classify` and `proposals` add kinds and better captions; `transport` and `rematch` pair images
-  and captions of suspicious pairs.
+* `classify` and `proposals` add kinds and better captions; `transport` and `transport_em.rematch`
+  pair images and captions of suspicious pairs.
 * `keep_judge` makes the judge that an audit keeps, `kept_judge` scores new pairs by it and
-  `kept_set` a set of them: `conformal` p-values, the rate by a `known_mixture`, `drift`, and
+  `kept_set` a set of them: p-values and the rate by comparison with its `reference`, `drift`, and
   likeness to `witnesses`.
-* `rates_by` estimates the rate of each value of a column, such as the source of the pairs.
 
 Functions take and return arrays, and are cut into parts that `jobs` compute. May import
 `data`, `linear`, `ot`, `jobs`, `config`, `console`, `errors` and `version`.
@@ -41,7 +40,7 @@ from l2rm_jax.judging.judgement import (
 )
 from l2rm_jax.judging.kept_judge import JUDGE_FILE, KeptJudge, open_judge, write_judge
 from l2rm_jax.judging.log_odds import Model, product_similarity
-from l2rm_jax.judging.rematch import rematch
+from l2rm_jax.judging.transport_em import rematch
 
 __all__ = [
     "DETECTORS",

@@ -1,8 +1,8 @@
 """Hashes that identify images, captions and pairs by their contents, whatever their rows."""
 
 import unicodedata
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int, UInt64
@@ -12,7 +12,7 @@ from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.jobs import LOCAL, Executor
 from l2rm_jax.linear.rows import BLOCK, Rows
 
-_ROWS = 16 * BLOCK  # rows per part when keys are computed
+_ROWS = 16 * BLOCK  # rows per part
 
 
 class Keys(NamedTuple):
@@ -35,8 +35,7 @@ class Keys(NamedTuple):
 
     def of_all(self, image_of: Int[np.ndarray, " pairs"]) -> str:
         """Hash all pairs, whatever their order; in hexadecimal."""
-        with np.errstate(over="ignore"):
-            return f"{int(self.of_pairs(image_of).sum(dtype=np.uint64)):016x}"
+        return hash_all(self.of_pairs(image_of))
 
     def sort(
         self, pairs: Int[np.ndarray, " n"], image_of: Int[np.ndarray, " pairs"]
@@ -59,6 +58,12 @@ class Keys(NamedTuple):
         return Keys(self.image, self.caption[pairs], self.said[pairs])
 
 
+def hash_all(keys: UInt64[np.ndarray, " pairs"]) -> str:
+    """Hash the hashes of all pairs, whatever their order; in hexadecimal."""
+    with np.errstate(over="ignore"):
+        return f"{int(keys.sum(dtype=np.uint64)):016x}"
+
+
 def content_keys(pairs: Pairs, executor: Executor = LOCAL) -> Keys:
     """Return the hashes of all contents."""
     captions = vector_keys(pairs.captions, executor)
@@ -68,10 +73,14 @@ def content_keys(pairs: Pairs, executor: Executor = LOCAL) -> Keys:
 
 def vector_keys(vectors: Rows, executor: Executor = LOCAL) -> UInt64[np.ndarray, " rows"]:
     """Return a hash of each vector."""
-    total, shared = vectors.shape[0], executor.put(vectors)
+    return map_rows(_part_keys, vectors.shape[0], executor, executor.put(vectors))
+
+
+def map_rows(stage: Callable, total: int, executor: Executor, *shared: Any) -> np.ndarray:
+    """Concatenate the results of a stage, called with `shared` and the bounds of each part."""
     starts = range(0, total, _ROWS)
-    calls = ((shared, start, min(start + _ROWS, total)) for start in starts)
-    return np.concatenate([*executor.map(_part_keys, calls)])
+    calls = ((*shared, start, min(start + _ROWS, total)) for start in starts)
+    return np.concatenate([*executor.map(stage, calls)])
 
 
 def _part_keys(vectors: Rows, start: int, stop: int) -> UInt64[np.ndarray, " rows"]:

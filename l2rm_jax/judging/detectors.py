@@ -10,19 +10,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Float32, Int
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
 
-from l2rm_jax.auroc import binned_auroc
 from l2rm_jax.config import register_settings
 from l2rm_jax.data.filters import order_warning, read_scores
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.judging.fold_samples import FoldPairs
-from l2rm_jax.judging.folds import Folds
-from l2rm_jax.judging.linear import cca_similarity
+from l2rm_jax.judging.folds import FoldPairs, Folds
+from l2rm_jax.judging.linear import cca_similarity, separation
 from l2rm_jax.judging.log_odds import (
     Model,
     ProductSimilarity,
-    best_temperature,
     compare_fold,
 )
 from l2rm_jax.linear.cca import Cca
@@ -129,8 +128,7 @@ def linear(task: FoldTask) -> Scorer:
         return own
 
     def quality(scorer: Scorer) -> float:
-        found = compare_fold(drawn[first], scorer.model_of(first))
-        return binned_auroc(found.stored.mean, found.wrong.mean.ravel())
+        return separation([compare_fold(drawn[first], scorer.model_of(first))])
 
     return max(own, cosine(task), key=quality)
 
@@ -156,6 +154,35 @@ def cosine(task: FoldTask) -> Scorer:
     rows, position = np.unique(here.position[: len(some)], return_inverse=True)
     temperature = best_temperature(np.asarray(similarity(here.images[rows], some)), position)
     return Scorer(COSINE, lambda fold: Model(similarity, temperature))
+
+
+def best_temperature(
+    similarities: Float32[np.ndarray, "I M"], caption_image: Int[np.ndarray, " M"]
+) -> float:
+    """Return the temperature at which matched pairs have the most information.
+
+    It minimises the contrastive loss. As a function of the inverse temperature the loss has a
+    single minimum, because log-sum-exp is convex. If the similarities rank every pair correctly,
+    lower temperatures are always better, so the search is limited to 1/30 to 10 times their
+    standard deviation.
+
+    Args:
+      similarities: of all images with all captions of a set that the model has not seen.
+      caption_image: row of the image that each caption was written for.
+    """
+    own = np.arange(similarities.shape[1])
+    spread = float(similarities.std()) or 1.0
+
+    def loss(log_inverse: float) -> float:
+        scaled = similarities * np.float32(np.exp(log_inverse) / spread)
+        of_images = logsumexp(scaled, axis=1)[caption_image] - np.log(len(own))
+        of_captions = logsumexp(scaled, axis=0) - np.log(len(scaled))
+        return float(np.mean((of_images + of_captions) / 2 - scaled[caption_image, own]))
+
+    found = minimize_scalar(
+        loss, bounds=(np.log(0.1), np.log(30)), method="bounded", options={"xatol": 0.05}
+    )
+    return spread / float(np.exp(found.x))
 
 
 def _unit_vectors(

@@ -1,4 +1,4 @@
-"""Group images that are equal or near duplicates, or that share a caption.
+"""Group images that are equal, near duplicates, or share a caption; find placeholder pictures.
 
 A group is judged as a whole by models that saw none of it, and its members are never each other's
 known mismatches. So a near duplicate in another fold can neither reveal nor hide a mismatch.
@@ -15,7 +15,7 @@ from scipy.sparse.csgraph import connected_components
 
 from l2rm_jax.data.content_hashes import hash_keys
 from l2rm_jax.jobs import LOCAL, Executor
-from l2rm_jax.judging.content_keys import Keys, first_of_equals
+from l2rm_jax.judging.content_keys import Keys, first_of_equals, map_rows
 from l2rm_jax.linear.rows import BLOCK, Rows, padded_blocks, unit_rows
 
 # A caption shared by this many images is boilerplate: listed, but not used for grouping.
@@ -25,8 +25,11 @@ _RARE = 0.999  # share of random image pairs that are less similar than near dup
 _SAMPLE = 100_000  # random pairs
 _NEAR = 3
 _MOST = 0.1  # share of the images in one group, at most
-_ROWS = 16 * BLOCK  # rows per part when images are assigned to buckets
 _ALIKE = 0.9  # least cosine of near duplicates: clusters may be dense as well
+_COPIES = 5  # a placeholder has at least this many images with the same picture,
+_CAPTIONS = 10  # or at least this many captions,
+_TIMES = 3  # and in either case at least this multiple of the median number of all pictures
+_SAME_PICTURE = 0.5  # length of the mean of unit vectors: longer for captions of one real picture
 
 
 class Repeated(NamedTuple):
@@ -80,7 +83,8 @@ def find_groups(
     rare = max(_rare_likeness(images, keys.image, seed), _ALIKE)
     mutual = (first[first] == rows) & (likeness > rare)
     text = first_of_equals(keys.said)
-    with_text, counts = _images_of_texts(text, image_of)
+    with_text = np.unique(np.stack([text, image_of], axis=1), axis=0)
+    counts = np.bincount(with_text[:, 0], minlength=len(text))  # images of each text
     linked = counts[with_text[:, 0]] < BOILERPLATE
     links = [
         np.stack([rows[mutual], first[mutual]], axis=1),
@@ -105,14 +109,6 @@ def _components(links: list[np.ndarray], images: int) -> tuple[int, Int[np.ndarr
     pairs = np.concatenate(links)
     graph = scipy.sparse.coo_array((np.ones(len(pairs), bool), pairs.T), shape=(images, images))
     return connected_components(graph, directed=False)
-
-
-def _images_of_texts(
-    text: np.ndarray, image_of: np.ndarray
-) -> tuple[Int[np.ndarray, "n 2"], Int[np.ndarray, " pairs"]]:
-    """Return the distinct (text, image) pairs, and the number of images of each text."""
-    different = np.unique(np.stack([text, image_of], axis=1), axis=0)
-    return different, np.bincount(different[:, 0], minlength=len(text))
 
 
 def _rare_likeness(images: Rows, keys: UInt64[np.ndarray, " images"], seed: int) -> float:
@@ -178,9 +174,7 @@ def _buckets(
     total = images.shape[0]
     count = round(total**0.5)
     centres = executor.put(unit_rows(images[_sample(keys, count, seed)]))
-    starts = range(0, total, _ROWS)
-    calls = ((shared, centres, start, min(start + _ROWS, total)) for start in starts)
-    nearest = np.concatenate([*executor.map(_nearest_centres, calls)])
+    nearest = map_rows(_nearest_centres, total, executor, shared, centres)
     order = np.argsort(nearest, kind="stable")
     parts = np.split(order, np.flatnonzero(np.diff(nearest[order])) + 1)
     # Split crowded buckets, so that the work stays linear.
@@ -209,3 +203,73 @@ def _most_similar(
     places = jnp.arange(len(all_vectors))[None]
     likeness = jnp.where((places == own[:, None]) | (places >= count), -jnp.inf, likeness)
     return tuple(jax.lax.top_k(likeness, _NEAR))
+
+
+class Placeholder(NamedTuple):
+    """A picture ("image not available") stored with many unrelated captions, none of which it fits.
+
+    Left in, its pairs would merge many images into one group and widen the confidence interval.
+
+    Attributes:
+      row: row of the first image with this picture.
+      images: number of images with this picture.
+      pairs: number of captions stored with these images.
+    """
+
+    row: int
+    images: int
+    pairs: int
+
+
+def find_placeholders(
+    image_keys: UInt64[np.ndarray, " images"],
+    captions: Rows,
+    image_of: Int[np.ndarray, " pairs"],
+) -> list[Placeholder]:
+    """Find the placeholders, sorted by decreasing number of captions.
+
+    Captions of one real picture are similar: the mean of their unit vectors, centred by the mean of
+    all captions, is longer than 0.5. Captions of many pictures have a mean close to zero.
+
+    Args:
+      image_keys: equal for images with the same picture.
+      captions: vectors of the captions.
+      image_of: row of the image that each caption is stored with.
+    """
+    first = first_of_equals(image_keys)
+    picture = first[image_of]
+    copies = np.bincount(first[np.unique(image_of)], minlength=len(first))
+    captions_of = np.bincount(picture, minlength=len(first))
+    many_copies, many_captions = (
+        max(fewest, _TIMES * np.median(numbers[numbers > 0]))
+        for fewest, numbers in ((_COPIES, copies), (_CAPTIONS, captions_of))
+    )
+    found = np.flatnonzero((copies >= many_copies) | (captions_of >= many_captions))
+    if not len(found):
+        return []
+    centre = unit_rows(captions[_some(np.arange(len(picture)))]).mean(axis=0)
+    result = []
+    for row in found:
+        own = np.flatnonzero(picture == row)
+        if _common_length(captions, own, image_of, centre) < _SAME_PICTURE:
+            result.append(Placeholder(int(row), int(copies[row]), len(own)))
+    return sorted(result, key=lambda each: -each.pairs)
+
+
+def _some(rows: Int[np.ndarray, " n"]) -> Int[np.ndarray, " m"]:
+    """Choose at most `BLOCK` rows, evenly spaced."""
+    return rows[np.linspace(0, len(rows) - 1, min(BLOCK, len(rows))).astype(int)]
+
+
+def _common_length(
+    captions: Rows, rows: Int[np.ndarray, " n"], image_of: np.ndarray, centre: np.ndarray
+) -> float:
+    """Return the length of the mean direction of captions; siblings count as one caption."""
+    rows = _some(rows)
+    vectors = unit_rows(unit_rows(captions[rows]) - centre)
+    images, position = np.unique(image_of[rows], return_inverse=True)
+    if len(images) > 1:
+        sums = np.zeros((len(images), vectors.shape[1]), np.float32)
+        np.add.at(sums, position, vectors)
+        vectors = unit_rows(sums)
+    return float(np.linalg.norm(vectors.mean(axis=0)))

@@ -7,31 +7,36 @@ on the order of the pairs.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float32, Int, Shaped
+from jaxtyping import Int, Shaped, UInt64
 
 from l2rm_jax.console import progress_bar, stage_lines
 from l2rm_jax.data.pairs import SUSPICIOUS, Pairs
 from l2rm_jax.data.vectors import Fits, PairRows, fit_rows, rows_by
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.jobs import LOCAL, Executor, Later
-from l2rm_jax.judging.classify import conflicts, kinds, with_groups
+from l2rm_jax.judging.classify import with_groups
 from l2rm_jax.judging.content_keys import Keys, content_keys, first_of_equals
 from l2rm_jax.judging.detectors import LINEAR, Detector, FoldTask, Scorer, linear
-from l2rm_jax.judging.fold_samples import FoldPairs, fold_pairs
-from l2rm_jax.judging.folds import Folds, assign_folds, check_folds, has_groups
-from l2rm_jax.judging.groups import Groups, Repeated, find_groups
-from l2rm_jax.judging.judgement import PLACEHOLDER, Judgement, Provenance, empty_fields
-from l2rm_jax.judging.keep_judge import judge_facts, keep_judge
+from l2rm_jax.judging.folds import (
+    FoldPairs,
+    Folds,
+    assign_folds,
+    check_folds,
+    fold_pairs,
+    has_groups,
+)
+from l2rm_jax.judging.groups import Placeholder, Repeated, find_groups, find_placeholders
+from l2rm_jax.judging.judgement import PLACEHOLDER, Judgement
+from l2rm_jax.judging.keep_judge import keep_judge
 from l2rm_jax.judging.kept_judge import KeptJudge
 from l2rm_jax.judging.kept_set import check_sides, finish, score_pairs
 from l2rm_jax.judging.linear import FoldModels, fold_models
-from l2rm_jax.judging.placeholders import Placeholder, find_placeholders
 from l2rm_jax.judging.posterior import find_posterior
 from l2rm_jax.judging.proposals import Proposals, propose
 from l2rm_jax.judging.scores import (
@@ -44,7 +49,6 @@ from l2rm_jax.judging.scores import (
 )
 from l2rm_jax.linear.cca import Cca
 from l2rm_jax.linear.threads import limit_threads
-from l2rm_jax.version import __version__
 
 _STAGES = "similar images", "models, each without one fold", "scores", "rate", "proposals"
 _CCA = Cca(0, 0, 0, 0, 0)
@@ -136,8 +140,9 @@ def _judge(
     groups = find_groups(pairs.images, keys, pairs.image_of, seed, executor)
     if judge is None:
         of = Folds(pairs.image_of, assign_folds(groups.key, folds, seed), groups.of_image)
-        task = _Task(pairs, of, keys, groups, seed, fits, rows, images)
-        found = _by_models(say, task, detector, executor)
+        check_folds(of)
+        task = FoldTask(pairs, of, fold_pairs(of, keys, seed), (), rows, images)
+        found = _by_models(say, task, keys, groups.key, seed, fits, detector, executor)
     else:
         say(2)
         of = Folds(pairs.image_of, judge.fold_of(keys.image), groups.of_image)
@@ -153,90 +158,54 @@ def _judge(
     if found is None:
         return None
     kind = with_groups(found.kind, found.information, groups, of.image_of, pairs.texts)
-    back = _Back(rows, count)
     made = found.made._replace(detector=name, data=of_all, fingerprint=fingerprint)
     found = replace(found, kind=kind, group=of.group_of_pair, made=made)
     return replace(
-        _placed(found, back, proposals),
+        _placed(found, proposals, rows, count),
         image_of=every.image_of,
-        kind=back(kind, PLACEHOLDER),
         nearest_images=images[groups.near][image_number],
         repeated=tuple(Repeated(int(rows[row]), n) for row, n in groups.repeated),
         placeholders=tuple(placeholders),
     )
 
 
-class _Task(NamedTuple):
-    """Pairs to judge by models that are fitted to them; rows and images as in `FoldTask`.
+def _by_models(
+    say: Callable[[int], None],
+    task: FoldTask,
+    keys: Keys,
+    group_key: UInt64[np.ndarray, " images"],
+    seed: int,
+    fits: Fits | None,
+    detector: Detector,
+    executor: Executor,
+) -> Judgement | None:
+    """Fit models to the pairs of a task, judge them and keep the judge; None if another writes.
 
     Without `fits`, which make vectors of new pairs, no judge is kept.
     """
-
-    pairs: Pairs
-    folds: Folds
-    keys: Keys
-    groups: Groups
-    seed: int
-    fits: Fits | None
-    rows: Int[np.ndarray, " pairs"]
-    images: Int[np.ndarray, " images"]
-
-
-def _by_models(
-    say: Callable[[int], None], task: _Task, detector: Detector, executor: Executor
-) -> Judgement | None:
-    """Fit models to pairs and judge them; None if this process writes no results."""
-    pairs, of, keys, groups, seed, _, *own_rows = task
-    check_folds(of)
-    drawn = fold_pairs(of, keys, seed)
+    pairs, of, drawn, *_ = task
     say(1)
     fitted = executor.once(
-        lambda: fold_models(pairs.images, pairs.captions, of, drawn, groups.key),
+        lambda: fold_models(pairs.images, pairs.captions, of, drawn, group_key),
         like=FoldModels([_CCA] * of.count, 0),
     )
     models = [Cca(*map(np.asarray, model)) for model in fitted.models]
-    scorer = detector(FoldTask(pairs, of, drawn, models, *own_rows))
+    scorer = detector(task._replace(models=models))
     say(2)
     evidence = _evidence(scorer, pairs, of, drawn, seed, executor)
     say(3)
     weights = np.asarray(fitted.weights)
-    return executor.as_writer(lambda: _judgement(task, drawn, models, scorer, weights, evidence))
 
+    def judgement() -> Judgement:
+        with limit_threads():  # more threads would only wait on these narrow matrices
+            pair_key = keys.of_pairs(pairs.image_of)
+            found = find_posterior(evidence, of, pair_key, weights, seed, scorer.name)
+        if fits is None:
+            return found
+        kept = keep_judge(found, scorer, models, pairs, of, drawn, keys)
+        return replace(found, judge=kept and kept._replace(fits=fits))
 
-def _judgement(
-    task: _Task,
-    drawn: Mapping[int, FoldPairs],
-    models: list[Cca],
-    scorer: Scorer,
-    weights: Float32[np.ndarray, "folds pairs"],
-    evidence: Evidence,
-) -> Judgement:
-    """Judge pairs by their evidence, and keep the judge."""
-    pairs, of, keys, _, seed, fits, *_ = task
-    pair_key = keys.of_pairs(pairs.image_of)
-    with limit_threads():  # more threads would only wait on these narrow matrices
-        found = find_posterior(evidence, of, pair_key, weights, seed)
-    is_set = found.posterior_set > found.posterior_caption
-    kind = kinds(found.posterior, is_set, evidence.contrast, of.image_of)
-    made = Provenance("", scorer.name, of.count, seed, "", __version__)
-    numbers = {name: getattr(found, name) for name in found._fields}
-    judgement = Judgement(
-        image_of=of.image_of,
-        fold=of.of_pair,
-        group=of.group_of_pair,
-        similarity=evidence.stored.model.similarity,
-        information=evidence.stored.information,
-        kind=kind,
-        conflicts=conflicts(evidence, kind, of.image_of),
-        made=made,
-        **numbers,
-        **empty_fields(len(pairs)),
-    )
-    if fits is None:
-        return judgement
-    about = judge_facts(judgement, keys.of_all(of.image_of), pairs.encoder)
-    judge = keep_judge(scorer, models, pairs, of, drawn, keys, found.posterior, about)
-    return replace(judgement, judge=judge and judge._replace(fits=fits))
+    return executor.as_writer(judgement)
 
 
 def _without(
@@ -254,20 +223,6 @@ def _without(
             f"{len(first_image):,} captions, expected pictures that differ"
         )
     return rows
-
-
-class _Back(NamedTuple):
-    """Put values of the judged pairs at their rows in the data."""
-
-    rows: Int[np.ndarray, " kept"]
-    total: int
-
-    def __call__(
-        self, values: Shaped[np.ndarray, "kept ..."], fill: float
-    ) -> Shaped[np.ndarray, "total ..."]:
-        placed = np.full((self.total, *values.shape[1:]), fill, values.dtype)
-        placed[self.rows] = values
-        return placed
 
 
 def _evidence(
@@ -291,7 +246,7 @@ def _evidence(
         shared = tuple(map(executor.put, (pairs.images, spaces)))
         for fold, of_fold in tasks.items():
             known = Later(partial(references, fold))
-            yield from ((task, known, *shared) for task, _ in of_fold)
+            yield from ((*task, known, *shared) for task, _ in of_fold)
 
     rows = [drawn[fold].pairs[at] for fold, of_fold in tasks.items() for _, at in of_fold]
     found = []
@@ -302,20 +257,26 @@ def _evidence(
     return gather(rows, found)
 
 
-def _placed(found: Judgement, back: _Back, proposals: Proposals) -> Judgement:
+def _placed(
+    found: Judgement, proposals: Proposals, rows: Int[np.ndarray, " kept"], total: int
+) -> Judgement:
     """Put the results of the judged pairs at their rows, and fill those of placeholders."""
-    rows = back.rows
-    apart = np.setdiff1d(np.arange(back.total), rows)
+
+    def back(values: Shaped[np.ndarray, "kept ..."], fill: float) -> np.ndarray:
+        placed = np.full((total, *values.shape[1:]), fill, values.dtype)
+        placed[rows] = values
+        return placed
+
+    apart = np.setdiff1d(np.arange(total), rows)
     fills = {"fold": -1, "group": -1, "posterior_set": 1, "posterior_caption": 1, "posterior": 1}
     fills |= {"fdr": 1, "similarity": np.nan, "information": np.nan, "p": np.nan}
-    fills |= {"likeness": np.nan}
+    fills |= {"likeness": np.nan, "witness": -1, "kind": PLACEHOLDER}
     return replace(
         found,
         **{name: back(getattr(found, name), fill) for name, fill in fills.items()},
         proposal=back(np.where(proposals.caption < 0, -1, rows[proposals.caption]), -1),
         probability=back(proposals.probability, np.nan),
         none_fits=back(proposals.none_fits, np.nan),
-        witness=back(found.witness, -1),
         order=np.concatenate([rows[found.order], apart]),
         conflicts=rows[found.conflicts],
     )

@@ -12,9 +12,7 @@ from jaxtyping import Float, Int
 from l2rm_jax.data.files import open_arrays, replace_arrays
 from l2rm_jax.data.pairs import Pairs, same_pairs
 from l2rm_jax.errors import DataError
-from l2rm_jax.judging.groups import Repeated
-from l2rm_jax.judging.placeholders import Placeholder
-from l2rm_jax.judging.posterior import Mechanism
+from l2rm_jax.judging.groups import Placeholder, Repeated
 from l2rm_jax.judging.rate import Rate
 
 if TYPE_CHECKING:
@@ -58,6 +56,26 @@ class Provenance(NamedTuple):
     version: str
     fingerprint: str = ""
     judge: str = ""
+
+
+class Mechanism(NamedTuple):
+    """Detection quality for one kind of mismatch, measured on simulated swaps.
+
+    Attributes:
+      name: `image` (all captions of an image moved), `caption` (one caption moved) or `near` (one
+        caption moved to an image whose captions are similar).
+      auroc: share of (mismatched, matched) pairs that are ranked correctly, corrected for the
+        mismatched pairs already in the data.
+      recall: share of the simulated swaps that would be in the list of suspicious pairs.
+      false_positives: share of stored pairs above the suspicion that finds 90% of the swaps.
+      cosine_auroc: `auroc` of the detector's similarity alone: the cosine, for the linear one.
+    """
+
+    name: str
+    auroc: float
+    recall: float
+    false_positives: float
+    cosine_auroc: float
 
 
 @dataclass(frozen=True, eq=False)

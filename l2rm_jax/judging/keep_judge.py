@@ -9,13 +9,12 @@ from jaxtyping import Float, Float32, Int
 from l2rm_jax.data.pairs import SUSPICIOUS, Pairs
 from l2rm_jax.judging.content_keys import Keys
 from l2rm_jax.judging.detectors import COSINE, LINEAR, Scorer
-from l2rm_jax.judging.fold_samples import FoldPairs, first_pairs
-from l2rm_jax.judging.folds import Folds
+from l2rm_jax.judging.folds import FoldPairs, Folds, first_pairs
 from l2rm_jax.judging.judgement import Judgement
 from l2rm_jax.judging.kept_judge import About, KeptJudge
-from l2rm_jax.judging.known_mixture import Reference
 from l2rm_jax.judging.linear import encode_rows
 from l2rm_jax.judging.log_odds import TEMPERATURE
+from l2rm_jax.judging.reference import Reference
 from l2rm_jax.judging.witnesses import find_witnesses
 from l2rm_jax.linear.cca import Cca
 from l2rm_jax.linear.rows import BLOCK, Rows, unit_rows
@@ -28,46 +27,40 @@ _ROUNDING = 1e-6  # of a sum
 _VERY_SIMILAR, _SIMILAR = (0.002, 0.02), (0.02, 0.2)
 
 
-def judge_facts(found: Judgement, data: str, encoder: str) -> About:
-    """Return the facts about an audit that its judge keeps."""
-    made = found.made
-    return About(
-        *(len(np.unique(found.image_of)), made.folds, made.seed, TEMPERATURE, made.by),
-        *(found.rate.estimate, found.auroc, found.unreliable_reason, data, made.version, encoder),
-    )
-
-
 @limit_threads()  # more threads would mostly wait
 def keep_judge(
+    found: Judgement,
     scorer: Scorer,
     models: Sequence[Cca],
     pairs: Pairs,
     folds: Folds,
     drawn: Mapping[int, FoldPairs],
     keys: Keys,
-    posterior: Float[np.ndarray, " pairs"],
-    about: About,
 ) -> KeptJudge | None:
     """Make the judge of judged pairs; None if the detector is neither `linear` nor `cosine`.
 
     Args:
+      found: the judgement of the pairs.
       scorer: scorer of the detector.
       models: linear models of the folds; cosines of the vectors themselves need none.
       pairs: the judged pairs, as vectors.
       folds: fold and group of each image.
       drawn: pairs and sample of each fold.
       keys: content hashes.
-      posterior: probability that each pair is mismatched.
-      about: facts about the audit.
     """
     if scorer.name not in (LINEAR, COSINE):
         return None
+    temperature, posterior, made = TEMPERATURE, found.posterior, found.made
     if scorer.name == COSINE:
         size, temperature = pairs.images.shape[1], scorer.model_of(min(drawn)).temperature
         side = np.zeros(size, np.float32), np.eye(size, dtype=np.float32)
         models = [Cca(*side, *side, np.zeros(0, np.float32))] * len(drawn)
-        about = about._replace(temperature=float(temperature))
     stored = np.unique(folds.image_of)
+    about = About(
+        *(len(stored), made.folds, made.seed, float(temperature), made.by, found.rate.estimate),
+        *(found.auroc, found.unreliable_reason, keys.of_all(folds.image_of)),
+        *(made.version, pairs.encoder),
+    )
     stored = stored[np.argsort(keys.image[stored])]
     samples = [(here.images[here.references], here.pairs[here.replaced]) for here in drawn.values()]
     codes = [

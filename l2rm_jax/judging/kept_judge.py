@@ -20,11 +20,11 @@ from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.data.vectors import CountedWords, Fits, rows_by
 from l2rm_jax.errors import DataError, expand_home
-from l2rm_jax.judging.conformal import per_image
 from l2rm_jax.judging.content_keys import places
 from l2rm_jax.judging.drift import Sample
 from l2rm_jax.judging.folds import assign_folds
-from l2rm_jax.judging.known_mixture import Reference
+from l2rm_jax.judging.log_odds import log_mean_exp
+from l2rm_jax.judging.reference import Reference
 from l2rm_jax.judging.witnesses import (
     WITNESSES_FILE,
     Witnesses,
@@ -166,10 +166,6 @@ class KeptJudge(NamedTuple):
         at, other = places(self.keys, keys), assign_folds(keys, self.about.folds, self.about.seed)
         return np.where(at < 0, other, self.fold[at])
 
-    def weights(self) -> Float[np.ndarray, " n"]:
-        """Return the weights of the pairs of the reference, each image with the same total."""
-        return per_image(self.reference.weight, self.reference.image)
-
     def scores(
         self,
         vectors: tuple[Rows, Rows],
@@ -229,7 +225,7 @@ def _compare(
 
     def compare(codes: jax.Array, others: jax.Array) -> tuple[jax.Array, jax.Array]:
         scaled = jnp.matmul(codes, others.astype(jnp.float32).T, precision="highest") / temperature
-        mean_exp = jax.nn.logsumexp(scaled, axis=1, where=kept) - jnp.log(count)
+        mean_exp = log_mean_exp(scaled, kept, axis=1)
         return mean_exp, mean_exp - jnp.sum(scaled, axis=1, where=kept) / count
 
     (of_image, _), (of_caption, contrast) = map(

@@ -12,13 +12,12 @@ from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.vectors import Fits, are_sets
 from l2rm_jax.errors import DataError
 from l2rm_jax.judging.classify import kinds
-from l2rm_jax.judging.conformal import p_values, q_values
-from l2rm_jax.judging.content_keys import Keys, content_keys
+from l2rm_jax.judging.content_keys import Keys, content_keys, hash_all
 from l2rm_jax.judging.drift import FEWEST, draw_sample, find_drift, join_samples
 from l2rm_jax.judging.judgement import MATCHED, UNLIKE, Judgement, Provenance, empty_fields
 from l2rm_jax.judging.kept_judge import Judged, KeptJudge
-from l2rm_jax.judging.known_mixture import fit_mixture
 from l2rm_jax.judging.posterior import FALSE_ALARMS
+from l2rm_jax.judging.reference import fit_mixture, p_values, q_values
 from l2rm_jax.judging.witnesses import likeness
 from l2rm_jax.linear.rows import Rows
 from l2rm_jax.linear.set_features import Pooling
@@ -84,7 +83,7 @@ def score_pairs(judge: KeptJudge, pairs: Pairs, keys: Keys | None = None) -> Jud
     key = keys.image[image_of]
     fold, rows = judge.fold_of(key), np.arange(len(image_of))
     found = judge.scores((pairs.images, pairs.captions), image_of, rows, key, fold)
-    p = p_values(found[0], judge.reference.information, judge.weights())
+    p = p_values(found[0], judge.reference.information, judge.reference.weights())
     like, witness = np.full(len(p), np.nan, np.float32), np.zeros((len(p), 0), np.int32)
     if judge.witnesses is not None:
         like, witness = likeness(judge.witnesses, judge.model(0), pairs, keys.image)
@@ -124,8 +123,6 @@ def finish(judge: KeptJudge, parts: Sequence[Judged]) -> Judgement:
     together = np.where(np.bincount(image_of)[image_of] > 1, least[image_of], 0)
     kind = kinds(posterior, together > SUSPICIOUS, contrast, image_of)
     kind[(kind == MATCHED) & (p <= LEAST_P)] = UNLIKE
-    with np.errstate(over="ignore"):
-        data = f"{int(pair_key.sum(dtype=np.uint64)):016x}"
     return Judgement(
         image_of=image_of,
         fold=fold,
@@ -146,7 +143,8 @@ def finish(judge: KeptJudge, parts: Sequence[Judged]) -> Judgement:
         auroc=about.auroc,
         is_rankable=drift is None or drift.is_told,
         made=Provenance(
-            about.by, about.by, about.folds, about.seed, data, __version__, judge=about.data
+            *(about.by, about.by, about.folds, about.seed, hash_all(pair_key), __version__),
+            judge=about.data,
         ),
         upper_bound=mixture.upper_bound,
         notes=drift.notes if drift else (),

@@ -22,8 +22,7 @@ from jaxtyping import Float, Float32, Int, UInt64
 
 from l2rm_jax.auroc import binned_auroc
 from l2rm_jax.console import progress_bar
-from l2rm_jax.judging.fold_samples import FoldPairs, first_pairs
-from l2rm_jax.judging.folds import Folds
+from l2rm_jax.judging.folds import FoldPairs, Folds, first_pairs
 from l2rm_jax.judging.log_odds import Compared, Model, ProductSimilarity, compare_fold
 from l2rm_jax.judging.sibling_swaps import matched_posterior
 from l2rm_jax.judging.transport_em import (
@@ -97,7 +96,7 @@ def fold_models(
                 for ridge in range(len(RIDGES))
             ]
             samples = [_compare(models, images, captions, compared) for models in judges]
-            best = int(np.argmax([_separation(sample.values()) for sample in samples]))
+            best = int(np.argmax([separation(sample.values()) for sample in samples]))
             is_weak.append(best == 0)
             found = samples[best]
             if few_pairs < len(rows):
@@ -149,13 +148,7 @@ def join_pairs(parts: Sequence[FoldPairs], group_key: UInt64[np.ndarray, " image
 def fitted_pairs(
     drawn: Mapping[int, FoldPairs], images: Rows, captions: Rows
 ) -> dict[int, FoldPairs]:
-    """Return the pairs of each fold that models are fitted to: all, or a sample of many pairs.
-
-    Args:
-      drawn: the pairs of each fold.
-      images: [images, di] vectors.
-      captions: [pairs, dc] vectors.
-    """
+    """Return the pairs of each fold that models are fitted to: all, or a sample of many pairs."""
     dimensions = images.shape[1] + captions.shape[1]
     most = max(_FITTED, _FITTED_A_DIMENSION * dimensions) // len(drawn)
     return {fold: first_pairs(here, most) for fold, here in drawn.items()}
@@ -171,7 +164,7 @@ def _compare(
     }
 
 
-def _separation(found: Iterable[Compared]) -> float:
+def separation(found: Iterable[Compared]) -> float:
     """Return the AUROC of stored pairs against known mismatches."""
     found = list(found)
     stored, wrong = (
@@ -224,19 +217,6 @@ def fold_moments(
         weights = np.ones((1, len(pairs)), np.float32)
         parts[fold] = cca.moments(images, captions, image_of[pairs], pairs, weights)[0]
     return parts
-
-
-def fit_weighted(
-    images: Rows,
-    captions: Rows,
-    image_of: Int[np.ndarray, " pairs"],
-    weights: Float[np.ndarray, " pairs"],
-    ridge: Ridge = _WEIGHTED_RIDGE,
-) -> Cca:
-    """Fit one CCA to all pairs, weighted by their probability of being matched."""
-    weights = np.maximum(weights, _SMALLEST_WEIGHT)[None]
-    total = cca.moments(images, captions, image_of, np.arange(len(image_of)), weights)
-    return cca.fit(total[0], images.shape[1], ridge)
 
 
 def cca_similarity(model: Cca, images: Rows, captions: Rows) -> ProductSimilarity:

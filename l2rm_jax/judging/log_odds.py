@@ -21,6 +21,7 @@ mismatches are therefore also compared without the best other image and the best
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -28,11 +29,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Float32, Int
-from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp
 
-from l2rm_jax.judging.fold_samples import FoldPairs, Part, part_of
-from l2rm_jax.judging.log_means import compare_block, mean_exps
+from l2rm_jax.judging.folds import FoldPairs, Part, part_of
 from l2rm_jax.linear.rows import padded_blocks
 
 TEMPERATURE = 0.1  # suits cosines
@@ -176,58 +174,19 @@ def _filled(rows: Int[np.ndarray, " n"]) -> Int[np.ndarray, " more"]:
     return np.pad(rows, (0, -len(rows) % _FILLED), mode="edge")
 
 
-def best_temperature(
-    similarities: Float32[np.ndarray, "I M"], caption_image: Int[np.ndarray, " M"]
-) -> float:
-    """Return the temperature at which matched pairs have the most information.
-
-    It minimises the contrastive loss. As a function of the inverse temperature the loss has a
-    single minimum, because log-sum-exp is convex. If the similarities rank every pair correctly,
-    lower temperatures are always better, so the search is limited to 1/30 to 10 times their
-    standard deviation.
-
-    Args:
-      similarities: of all images with all captions of a set that the model has not seen.
-      caption_image: row of the image that each caption was written for.
-    """
-    own = np.arange(similarities.shape[1])
-    spread = float(similarities.std()) or 1.0
-
-    def loss(log_inverse: float) -> float:
-        scaled = similarities * np.float32(np.exp(log_inverse) / spread)
-        of_images = logsumexp(scaled, axis=1)[caption_image] - np.log(len(own))
-        of_captions = logsumexp(scaled, axis=0) - np.log(len(scaled))
-        return float(np.mean((of_images + of_captions) / 2 - scaled[caption_image, own]))
-
-    found = minimize_scalar(
-        loss, bounds=(np.log(0.1), np.log(30)), method="bounded", options={"xatol": 0.05}
-    )
-    return spread / float(np.exp(found.x))
-
-
 def compare_fold(here: FoldPairs, model: Model) -> Compared:
-    """Compute the information of all pairs of a fold, and of their known mismatches (`compare`).
-
-    Args:
-      here: the fold with its sample.
-      model: a model that was fitted without this fold.
-    """
+    """`compare` all pairs of a fold by a model that was fitted without it."""
     part = part_of(here, np.arange(len(here.images)))
     return compare(part, compare_references(here, model), model)
 
 
 def compare_references(here: FoldPairs, model: Model) -> References:
-    """Score the sampled images of a fold against its sampled captions.
-
-    Args:
-      here: the fold with its sample.
-      model: a model that was fitted without this fold.
-    """
+    """Score the sampled images of a fold against its sampled captions, by a model without it."""
     images, captions = here.images[here.references], here.pairs[here.captions]
     gone = here.replaced[:, None] == here.captions
     owners = here.images[here.position[here.captions]]
     scores = model.similarity(images, captions)
-    means = mean_exps(scores, gone, owners, images[:, None] == owners, model.temperature, True)
+    means = _mean_exps(scores, gone, owners, images[:, None] == owners, model.temperature, True)
     return References(images, captions, owners, *map(np.asarray, means))
 
 
@@ -264,7 +223,7 @@ def compare(
     wrong = np.empty((len(pairs), part.wrong.shape[1]), np.float32)
     for at, filled in padded_blocks(np.arange(len(pairs)), _CAPTIONS):
         scores, image = model.similarity(of.images, pairs[at]), position[at]
-        values = compare_block(
+        values = _compare_block(
             scores, part.wrong[at], part.reference[image], temperature, with_apart
         )
         for array, value in zip((*means, wrong), values, strict=True):
@@ -289,7 +248,7 @@ def _image_means(
     means, nothing = np.empty((2, len(images)), np.float32), np.zeros((1, len(of.captions)), bool)
     for rows, filled in padded_blocks(np.arange(len(images)), _CAPTIONS):
         scores, same = model.similarity(images[rows], of.captions), images[rows, None] == of.owners
-        found = mean_exps(scores, nothing, of.owners, same, model.temperature, with_apart)
+        found = _mean_exps(scores, nothing, of.owners, same, model.temperature, with_apart)
         means[:, rows[:filled]] = np.stack(found)[:, :filled]
     return means
 
@@ -308,3 +267,89 @@ def _diagonals(
 @jax.jit
 def _products(images: jax.Array, captions: jax.Array, i: jax.Array, c: jax.Array) -> jax.Array:
     return jnp.matmul(images[i], captions[c].T, precision="highest")
+
+
+@partial(jax.jit, static_argnames="with_apart")
+def _compare_block(
+    scores: jax.Array, wrong: jax.Array, own: jax.Array, temperature: float, with_apart: bool
+) -> tuple[jax.Array, ...]:
+    """Compare captions with the references.
+
+    Args:
+      scores: [R, B] similarities.
+      wrong: [B, k] places of wrong images.
+      own: [B] place of the image of each caption, or -1.
+      temperature: divisor of the similarities.
+      with_apart: whether the results without the best other image are needed.
+
+    Returns:
+      Log-mean-exp of each caption over the references; the same without its own image; both without
+      the best other image; the excess of the first over the mean; and [B, k] scaled similarities
+      with the wrong images.
+    """
+    # Sums run down the columns: XLA is slow on a CPU where it has to transpose them.
+    scaled = jnp.asarray(scores, jnp.float32) / temperature
+    is_other = jnp.arange(len(scaled))[:, None] != own[None]
+    if with_apart:
+        means = _means_apart(scaled, is_other)
+    else:
+        mean_exp = jax.nn.logsumexp(scaled, axis=0) - jnp.log(len(scaled))
+        elsewhere = log_mean_exp(scaled, is_other, axis=0)
+        means = mean_exp, elsewhere, mean_exp, elsewhere
+    chosen = jnp.take_along_axis(scaled, wrong.T, axis=0).T
+    return *means, means[0] - scaled.mean(axis=0), chosen
+
+
+def _means_apart(scaled: jax.Array, is_other: jax.Array) -> tuple[jax.Array, ...]:
+    """Compute the four means of `_compare_block` from one pass over all others but the best."""
+    others = jnp.where(is_other, scaled, -jnp.inf)
+    best = jnp.argmax(others, axis=0)
+    is_best = jnp.arange(len(scaled))[:, None] == best[None]
+    rest = jax.nn.logsumexp(jnp.where(is_best, -jnp.inf, others), axis=0)
+    own = jnp.max(jnp.where(is_other, -jnp.inf, scaled), axis=0)
+    elsewhere = jnp.logaddexp(rest, jnp.max(others, axis=0))
+    count = is_other.sum(axis=0)
+    mean_exp = jnp.logaddexp(elsewhere, own) - jnp.log(len(scaled))
+    elsewhere -= jnp.log(count)
+    apart = jnp.logaddexp(rest, own) - jnp.log(max(len(scaled) - 1, 1))
+    apart_elsewhere = rest - jnp.log(jnp.maximum(count - 1, 1))
+    apart_elsewhere = jnp.where(count > 1, apart_elsewhere, elsewhere)  # else nothing is left
+    return mean_exp, elsewhere, apart, apart_elsewhere
+
+
+@partial(jax.jit, static_argnames="with_apart")
+def _mean_exps(
+    scores: jax.Array,
+    left_out: jax.Array,
+    owners: jax.Array,
+    same: jax.Array,
+    temperature: float,
+    with_apart: bool,
+) -> tuple[jax.Array, jax.Array]:
+    """Compute the log-mean-exp of each row of [n, m] similarities, without the left-out places.
+
+    Args:
+      scores: of n images with m captions.
+      left_out: [n, m] or [1, m].
+      owners: [m] the image of each caption.
+      same: [n, m] whether the caption is stored with the image.
+      temperature: divisor of the similarities.
+      with_apart: whether the second result is needed.
+
+    Returns:
+      The means; and the means also without the captions of the image of the best other caption.
+    """
+    scaled = jnp.asarray(scores, jnp.float32) / temperature
+    is_kept = ~jnp.broadcast_to(left_out, scaled.shape)
+    mean_exp = log_mean_exp(scaled, is_kept, axis=1)
+    if not with_apart:
+        return mean_exp, mean_exp
+    best = jnp.argmax(jnp.where(same, -jnp.inf, scaled), axis=1)
+    is_apart = is_kept & (owners[None] != owners[best][:, None])
+    apart = log_mean_exp(scaled, is_apart, axis=1)
+    return mean_exp, jnp.where(is_apart.any(axis=1), apart, mean_exp)  # else nothing is left
+
+
+def log_mean_exp(values: jax.Array, kept: jax.Array, axis: int) -> jax.Array:
+    """Compute the log-mean-exp of the kept places along an axis."""
+    return jax.nn.logsumexp(values, axis=axis, where=kept) - jnp.log(kept.sum(axis=axis))

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Float32, Int
 
-from l2rm_jax.judging.fold_samples import FoldPairs, Part, first_pairs, part_of, parts_of
+from l2rm_jax.judging.folds import FoldPairs, Part, first_pairs, part_of, parts_of
 from l2rm_jax.linear.rows import BLOCK, Rows, padded_blocks, unit_rows
 
 NEIGHBOURS = 30
@@ -102,10 +102,9 @@ def neighbour_references(
 
     Args:
       here: the fold with its sample.
-      images: [images, di] vectors of all images.
-      spaces: [pairs, dt] vectors of all captions, one array per embedding; neighbours are looked
-        for in the first.
-      image_group: [images] group of each image; an image is no neighbour of its own group.
+      images: as in `scores.fold_references`.
+      spaces: likewise; neighbours are looked for in the first embedding.
+      image_group: likewise.
       trust: maps n pairs to the `[n]` probabilities, by the model alone, that they are matched.
         Neighbours are weighted by it.
     """
@@ -187,16 +186,17 @@ def similar_ranks(images: int, seed: int) -> Int[np.ndarray, " images"]:
     return np.random.default_rng(seed).integers(1, _RANKS, images)
 
 
-def with_near_images(
+def with_similar_images(
     part: Part,
     of: NeighbourReferences,
     captions: Rows,
     groups: Int[np.ndarray, " m"],
     ranks: Int[np.ndarray, " m"],
 ) -> Part:
-    """Add a hard negative to the wrong images of each pair: an image with similar captions.
+    """Add two hard negatives to the wrong images of each pair: images with similar captions.
 
-    The sampled images of other groups are ranked by the cosine between the mean caption vectors.
+    Sampled images of other groups are ranked by the cosine of their mean caption vector: with the
+    mean of all captions of the pair's image, and with its own caption, of which the second is used.
     The first is never used, because its captions may well fit.
 
     Args:
@@ -204,41 +204,25 @@ def with_near_images(
       of: the sample of the fold.
       captions: [pairs, dt] vectors of all captions, in the first embedding.
       groups: [m] group of each image of `part`.
-      ranks: [m] rank of the image to use, 1 for the second (`similar_ranks`); the last one if there
-        are fewer.
+      ranks: [m] rank of the image similar to each, 1 for the second (`similar_ranks`); the last one
+        if there are fewer.
 
     Returns:
-      The part whose `wrong`, `[n, k + 1]`, has the hard negative in its last column.
+      The part whose `wrong`, `[n, k + 2]`, has them in the last columns.
     """
-    total = _totals(_Centred(captions, of.caption_mean[0]), part)
-    ranks, near = np.minimum(ranks, len(of.group) - 2), np.empty(len(total), np.int64)
-    for at, filled in padded_blocks(np.arange(len(total)), _PAIRS):
-        found = _ranked(total[at], of.total[0], groups[at][:, None] == of.group, ranks[at])
+    vectors = _Centred(captions, of.caption_mean[0])
+    total, ranks = _totals(vectors, part), np.minimum(ranks, len(of.group) - 2)
+    near, hard = np.empty(len(total), np.int64), np.empty(len(part.pairs), np.int64)
+    for at, filled in padded_blocks(np.arange(len(near)), _PAIRS):
+        same = groups[at][:, None] == of.group
+        found = _ranked(total[at], of.total[0], same, ranks[at])
         near[at[:filled]] = np.asarray(found)[:filled]
-    near = near[part.position, None]
-    return part._replace(wrong=np.concatenate([part.wrong, near], axis=1))
-
-
-def with_hard_images(
-    part: Part, of: NeighbourReferences, captions: Rows, groups: Int[np.ndarray, " m"]
-) -> Part:
-    """Add to each pair a wrong image whose captions are similar to the pair's caption.
-
-    It is the second most similar reference of another group, by the cosine of the caption's vector
-    with the mean vector of the reference's captions; the most similar one may actually fit.
-
-    Args:
-      part: the pairs.
-      of: the references.
-      captions: [pairs, dt] vectors of the captions, in the first embedding.
-      groups: group of each of `part.images`.
-    """
-    vectors, hard = _Centred(captions, of.caption_mean[0]), np.empty((len(part.pairs), 1), np.int64)
-    for at, filled in padded_blocks(np.arange(len(part.pairs)), _PAIRS):
+    for at, filled in padded_blocks(np.arange(len(hard)), _PAIRS):
         same = groups[part.position[at]][:, None] == of.group
         found = _second(vectors[part.pairs[at]], of.total[0], same)
-        hard[at[:filled], 0] = np.asarray(found)[:filled]
-    return part._replace(wrong=np.concatenate([part.wrong, hard], axis=1))
+        hard[at[:filled]] = np.asarray(found)[:filled]
+    wrong = np.column_stack([part.wrong, near[part.position], hard])
+    return part._replace(wrong=wrong)
 
 
 @jax.jit

@@ -1,4 +1,4 @@
-"""Turn the evidence into numbers: rate, posteriors, ranking, and detection quality."""
+"""Turn the evidence into a judgement: rate, posteriors, ranking, and detection quality."""
 
 from typing import NamedTuple
 
@@ -6,13 +6,16 @@ import numpy as np
 from jaxtyping import Float, Int, UInt64
 
 from l2rm_jax.auroc import binned_auroc
+from l2rm_jax.judging.classify import conflicts, kinds
 from l2rm_jax.judging.folds import Folds
+from l2rm_jax.judging.judgement import Judgement, Mechanism, Provenance, empty_fields
 from l2rm_jax.judging.rate import (
     Curve,
     Rate,
     density_ratio,
     estimate_rate,
     false_alarms,
+    most_mismatched,
     scale_to_mean,
     share_of_random,
     told_apart,
@@ -20,7 +23,7 @@ from l2rm_jax.judging.rate import (
 from l2rm_jax.judging.scores import Evidence
 from l2rm_jax.judging.sibling_swaps import log_ratio, swap_rates
 from l2rm_jax.judging.suspicion import suspicion_scores
-from l2rm_jax.judging.upper_bound import most_mismatched
+from l2rm_jax.version import __version__
 
 FALSE_ALARMS = 0.1  # expected share among the listed pairs
 # Below these posteriors, rank by raw score. First value: with a second caption embedding.
@@ -33,51 +36,15 @@ _MOST = 0.98  # mean of the posterior: even if nothing fits, a few pairs remain 
 MAX_RATE = 0.9  # with more mismatched pairs, the matched ones cannot be characterised
 
 
-class Mechanism(NamedTuple):
-    """Detection quality for one kind of mismatch, measured on simulated swaps.
-
-    Attributes:
-      name: `image` (all captions of an image moved), `caption` (one caption moved) or `near` (one
-        caption moved to an image whose captions are similar).
-      auroc: share of (mismatched, matched) pairs that are ranked correctly, corrected for the
-        mismatched pairs already in the data.
-      recall: share of the simulated swaps that would be in the list of suspicious pairs.
-      false_positives: share of stored pairs above the suspicion that finds 90% of the swaps.
-      cosine_auroc: `auroc` of the detector's similarity alone: the cosine, for the linear one.
-    """
-
-    name: str
-    auroc: float
-    recall: float
-    false_positives: float
-    cosine_auroc: float
-
-
-class Posterior(NamedTuple):
-    """Estimates from the evidence, per pair and overall; fields as in `Judgement`."""
-
-    rate: Rate
-    posterior_set: Float[np.ndarray, " pairs"]
-    posterior_caption: Float[np.ndarray, " pairs"]
-    posterior: Float[np.ndarray, " pairs"]
-    fdr: Float[np.ndarray, " pairs"]
-    order: Int[np.ndarray, " pairs"]
-    list_length: int
-    mechanisms: tuple[Mechanism, ...]
-    unreliable_reason: str
-    auroc: float
-    is_rankable: bool
-    upper_bound: float
-
-
 def find_posterior(
     evidence: Evidence,
     folds: Folds,
     pair_key: UInt64[np.ndarray, " pairs"],
     weights: Float[np.ndarray, "folds pairs"],
     seed: int,
-) -> Posterior:
-    """Judge all pairs by the evidence.
+    by: str,
+) -> Judgement:
+    """Judge all pairs by the evidence; without proposals and groups (`empty_fields`).
 
     The rate is estimated from the information of single pairs. The posterior combines swapped sets,
     if there are some, and captions swapped alone. Without swapped sets, an image with four of five
@@ -94,7 +61,8 @@ def find_posterior(
       pair_key: hash of the content of each pair.
       weights: probability that each pair is matched, by models that have seen neither it nor the
         fold that is judged with it; 0 for the pairs of that fold.
-      seed: seed of the bootstrap.
+      seed: seed of the bootstrap, and of the folds.
+      by: name of the scorer.
     """
     image_of, pair_group = folds.image_of, folds.group_of_pair
     images, position = np.unique(image_of, return_inverse=True)
@@ -129,22 +97,32 @@ def find_posterior(
         cosine = binned_auroc(stored.model.similarity, scores.model.similarity.ravel())
         mechanisms.append(_mechanism(name, suspicion, of_moved, least, cosine, rate.estimate))
     auroc = told_apart(-stored.information, -wrong.information, pair_group, rate.estimate)
-    return Posterior(
-        rate,
-        together,
-        alone,
-        posterior,
-        q,
-        order,
-        listed,
-        tuple(mechanisms),
+    kind = kinds(posterior, together > alone, evidence.contrast, image_of)
+    return Judgement(
+        image_of=image_of,
+        fold=folds.of_pair,
+        group=pair_group,
+        similarity=stored.model.similarity,
+        information=stored.information,
+        posterior_set=together,
+        posterior_caption=alone,
+        posterior=posterior,
+        fdr=q,
+        kind=kind,
+        order=order,
+        conflicts=conflicts(evidence, kind, image_of),
+        rate=rate,
+        mechanisms=tuple(mechanisms),
+        list_length=listed,
         unreliable_reason=_why_not(rate, auroc),
         auroc=auroc,
         is_rankable=rate.high <= MAX_RATE and auroc >= RANKING_AUROC,
+        made=Provenance("", by, folds.count, seed, "", __version__),
         upper_bound=most_mismatched(
-            *(-stored.information, -wrong.information, -evidence.hard.information),
-            *(_trust(posterior, image_of)[evidence.hard.image], pair_group, rate),
+            *(-stored.information, -wrong.information, -evidence.hard),
+            *(_trust(posterior, image_of)[evidence.hard_image], pair_group, rate),
         ),
+        **empty_fields(len(image_of)),
     )
 
 
@@ -182,12 +160,8 @@ class _Scale(NamedTuple):
         """Return one ranking score per pair, 0 to 2: above 1 by posterior, below by raw score."""
         both = self.posteriors(sets, captions)[2]
         last = captions if self.sees_near else -information
-        return np.where(both < SURE[not self.sees_near], _squash(last), 1 + both)
-
-
-def _squash(suspicion: np.ndarray) -> np.ndarray:
-    """Map suspicion scores to (0, 1), in the same order."""
-    return 0.5 + np.arctan(suspicion) / np.pi
+        raw = 0.5 + np.arctan(last) / np.pi  # in (0, 1), in the same order
+        return np.where(both < SURE[not self.sees_near], raw, 1 + both)
 
 
 def _mechanism(

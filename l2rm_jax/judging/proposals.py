@@ -18,8 +18,7 @@ from jaxtyping import Bool, Float, Int
 from l2rm_jax.console import progress_bar
 from l2rm_jax.jobs import LOCAL, Executor
 from l2rm_jax.judging.content_keys import Keys, places
-from l2rm_jax.judging.fold_samples import fold_pairs
-from l2rm_jax.judging.folds import Folds
+from l2rm_jax.judging.folds import Folds, fold_pairs
 from l2rm_jax.judging.linear import cca_similarity, encode_rows, fitted_pairs, fold_moments
 from l2rm_jax.judging.log_odds import Model, compare_fold
 from l2rm_jax.judging.rate import Curve, density_ratio
@@ -198,8 +197,7 @@ def _best_within(
             blocks = () if plan is None else plan_blocks(plan)
         else:
             costs = 1 - image_codes @ caption_codes.T
-            allowed = own != np.arange(len(image_codes))[:, None]
-            plan = transport(costs, mass, allowed, _MOVED, _TEMPERATURE, shape)
+            plan = transport(costs, mass, own, _MOVED, _TEMPERATURE, shape)
             moved = plan.sum(axis=0)
             blocks = ((rows, plan[rows]) for rows in row_blocks(len(plan)))
         scale = is_there / np.maximum(moved, 1e-12)

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Float32, Int
 
-from l2rm_jax.judging.fold_samples import FoldPairs, Part, parts_of
+from l2rm_jax.judging.folds import FoldPairs, Part, parts_of
 from l2rm_jax.judging.log_odds import (
     Apart,
     Information,
@@ -25,8 +25,7 @@ from l2rm_jax.judging.neighbours import (
     neighbour_references,
     neighbour_scores,
     similar_ranks,
-    with_hard_images,
-    with_near_images,
+    with_similar_images,
 )
 from l2rm_jax.linear.rows import Rows
 
@@ -59,18 +58,6 @@ class Moved(NamedTuple):
     replaced: Int[np.ndarray, "pairs k"]
 
 
-class Hard(NamedTuple):
-    """Hard known mismatches: each caption with an image that has similar captions.
-
-    Attributes:
-      information: [pairs] in nats.
-      image: [pairs] rows of these images.
-    """
-
-    information: Float32[np.ndarray, " pairs"]
-    image: Int[np.ndarray, " pairs"]
-
-
 class Evidence(NamedTuple):
     """Scores of all pairs and of known mismatches.
 
@@ -78,7 +65,9 @@ class Evidence(NamedTuple):
       stored: scores of the pairs.
       wrong: captions moved to random images.
       near: captions moved to one image whose captions are similar to their siblings.
-      hard: captions moved to one image whose captions are similar to the moved caption.
+      hard: [pairs] information of captions moved to one image whose captions are similar to the
+        moved caption, in nats.
+      hard_image: [pairs] rows of these images.
       apart: information of the pairs and of `wrong` from which the rate is estimated.
       contrast: [pairs] how differently the images of the fold fit the caption, in nats; 0 if all
         fit it equally well.
@@ -87,14 +76,15 @@ class Evidence(NamedTuple):
     stored: Scores
     wrong: Moved
     near: Moved
-    hard: Hard
+    hard: Float32[np.ndarray, " pairs"]
+    hard_image: Int[np.ndarray, " pairs"]
     apart: Apart
     contrast: Float32[np.ndarray, " pairs"]
 
 
 _SCORES = Scores(Information(0, 0, 0), Neighbours(0, 0, 0))
 _MOVED = Moved(_SCORES, 0, 0)
-LIKE = Evidence(_SCORES, _MOVED, _MOVED, Hard(0, 0), Apart(0, 0), 0)  # the structure of a part
+LIKE = Evidence(_SCORES, _MOVED, _MOVED, 0, 0, Apart(0, 0), 0)  # the structure of a part
 
 
 class FoldReferences(NamedTuple):
@@ -111,20 +101,6 @@ class FoldReferences(NamedTuple):
     pairs: References
     neighbours: NeighbourReferences
     replaced: Int[np.ndarray, " R"]
-
-
-class ScoreTask(NamedTuple):
-    """Unit of scoring: some images of a fold with all their pairs.
-
-    Attributes:
-      part: the pairs.
-      groups: [m] group of each image.
-      ranks: [m] rank of the similar image to use as hard negative (`similar_ranks`).
-    """
-
-    part: Part
-    groups: Int[np.ndarray, " m"]
-    ranks: Int[np.ndarray, " m"]
 
 
 def fold_references(
@@ -155,7 +131,7 @@ def fold_references(
 
 def fold_tasks(
     here: FoldPairs, image_group: Int[np.ndarray, " images"], seed: int
-) -> list[tuple[ScoreTask, Int[np.ndarray, " n"]]]:
+) -> list[tuple[tuple[Part, np.ndarray, np.ndarray], Int[np.ndarray, " n"]]]:
     """Cut a fold into tasks, in the order of the data, so that files are read from front to back.
 
     Args:
@@ -164,18 +140,20 @@ def fold_tasks(
       seed: of the similar images that are drawn.
 
     Returns:
-      Each task, and the places of its pairs in the fold.
+      The first three arguments of `score_part`, and the places of the pairs in the fold.
     """
     order, ranks = np.argsort(here.images), similar_ranks(len(here.images), seed)
     pieces = np.array_split(order, -(-len(here.pairs) // _PAIRS))
     return [
-        (ScoreTask(part, image_group[part.images], ranks[places]), at)
+        ((part, image_group[part.images], ranks[places]), at)
         for places, (part, at) in zip(pieces, parts_of(here, pieces), strict=True)
     ]
 
 
 def score_part(
-    task: ScoreTask,
+    part: Part,
+    groups: Int[np.ndarray, " m"],
+    ranks: Int[np.ndarray, " m"],
     of: FoldReferences,
     images: Rows,
     spaces: Sequence[Rows],
@@ -183,24 +161,26 @@ def score_part(
     """Score some pairs of a fold, independently of its other pairs.
 
     Args:
-      task: the pairs.
+      part: some images of the fold with all their pairs.
+      groups: group of each image.
+      ranks: rank of the similar image to use as hard negative (`similar_ranks`).
       of: references of the fold.
       images: [images, di] vectors.
       spaces: [pairs, dt] vectors of the captions.
     """
-    groups, near = task.groups, of.neighbours
-    part = with_near_images(task.part, near, spaces[0], groups, task.ranks)
-    with_hard = with_hard_images(part, near, spaces[0], groups)
-    found = compare(with_hard, of.pairs, of.model, with_apart=True)
+    near = of.neighbours
+    part = with_similar_images(part, near, spaces[0], groups, ranks)
+    found = compare(part, of.pairs, of.model, with_apart=True)
+    moved_images, part = of.pairs.images[part.wrong], part._replace(wrong=part.wrong[:, :-1])
     stored, wrong = neighbour_scores(part, near, images, spaces, groups)
     of_wrong = jax.tree.map(lambda x: x[:, :-1], found.wrong)
-    images_of_wrong = of.pairs.images[with_hard.wrong]
-    moved = Moved(Scores(of_wrong, wrong), images_of_wrong[:, :-1], of.replaced[part.wrong])
+    moved = Moved(Scores(of_wrong, wrong), moved_images[:, :-1], of.replaced[part.wrong])
     return Evidence(
         Scores(found.stored, stored),
         jax.tree.map(lambda x: x[:, :-1], moved),
         jax.tree.map(lambda x: x[:, -1:], moved),
-        Hard(found.wrong.mean[:, -1], images_of_wrong[:, -1]),
+        found.wrong.mean[:, -1],
+        moved_images[:, -1],
         found.apart._replace(wrong=found.apart.wrong[:, :-2]),
         found.contrast,
     )

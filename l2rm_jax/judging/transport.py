@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from l2rm_jax.linear.set_features import cluster
 from l2rm_jax.ot import partial_sinkhorn, partial_sinkhorn_of
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 def transport(
     costs: Float[np.ndarray, "I J"],
     mass: Int[np.ndarray, " I"],
-    allowed: Bool[np.ndarray, "I J"],
+    own: Int[np.ndarray, " J"],
     share: float,
     epsilon: float,
     shape: tuple[int, int],
@@ -32,17 +32,18 @@ def transport(
     Args:
       costs: cost of each image with each caption, at least 0.
       mass: most that each image can take, in captions.
-      allowed: False where a caption may not go to an image; at most one image per caption.
+      own: the image that each caption may not go to; -1: none.
       share: share of the largest possible mass that moves, in (0, 1].
       epsilon: strength of the entropy.
       shape: numbers of rows and columns to pad to, so that all groups have one shape.
     """
-    possible = movable(mass, (~allowed).sum(axis=1), allowed.shape[1])
+    possible = movable(mass, own)
     if possible == 0:
         return np.zeros(costs.shape)
     (images, captions), weights = costs.shape, [np.zeros(size, np.float32) for size in shape]
     weights[0][:images], weights[1][:captions] = mass, 1
     fill = [(0, size - used) for size, used in zip(shape, costs.shape, strict=True)]
+    allowed = own != np.arange(images)[:, None]
     result = partial_sinkhorn(
         np.pad(costs, fill),
         share * possible,
@@ -65,21 +66,14 @@ def transport_of(
     share: float,
     epsilon: float,
 ) -> PlanOfVectors | None:
-    """Solve the problem of `transport` without a matrix; costs are one minus the cosine.
+    """Solve the problem of `transport` between unit vectors; costs are one minus the cosine.
 
-    Args:
-      images: unit vectors.
-      captions: unit vectors.
-      mass: most that each image can take, in captions.
-      own: the image that each caption may not go to; -1: none.
-      share: share of the largest possible mass that moves, in (0, 1].
-      epsilon: strength of the entropy.
+    No matrix of costs is in memory. The other arguments are those of `transport`.
 
     Returns:
       The plan, to be read by `plan_blocks`; None if nothing can move.
     """
-    forbidden = np.bincount(own[own >= 0], minlength=len(images))
-    possible = movable(mass, forbidden, len(captions))
+    possible = movable(mass, own)
     if possible == 0:
         return None
     result = partial_sinkhorn_of(
@@ -133,7 +127,7 @@ def _warn_unless_converged(result, captions: int, error: float) -> None:
         )
 
 
-def movable(mass: Int[np.ndarray, " I"], forbidden: Int[np.ndarray, " I"], captions: int) -> int:
+def movable(mass: Int[np.ndarray, " I"], own: Int[np.ndarray, " J"]) -> int:
     """Return the largest mass that images can take from captions of one unit each.
 
     By Hall's theorem: each caption is forbidden for at most one image. So only all captions
@@ -141,12 +135,11 @@ def movable(mass: Int[np.ndarray, " I"], forbidden: Int[np.ndarray, " I"], capti
 
     Args:
       mass: most that each image can take.
-      forbidden: number of captions that may not go to each image.
-      captions: number of captions.
+      own: the image that each caption may not go to; -1: none.
     """
-    total = int(mass.sum())
-    too_many = max(captions - total, int((forbidden - (total - mass)).max()), 0)
-    return captions - too_many
+    total, forbidden = int(mass.sum()), np.bincount(own[own >= 0], minlength=len(mass))
+    too_many = max(len(own) - total, int((forbidden - (total - mass)).max()), 0)
+    return len(own) - too_many
 
 
 def divide(

@@ -5,8 +5,8 @@ from bisect import bisect
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from l2rm_jax.judging.groups import Placeholder
 from l2rm_jax.judging.judgement import PLACEHOLDER, Judgement
-from l2rm_jax.judging.placeholders import Placeholder
 
 _DETECTED = 0.5, 0.9  # recall from which a kind of mismatch is partly detected, and detected
 _HELP = "Use more pairs, or embeddings of an encoder that was trained on many image-text pairs"

@@ -102,7 +102,7 @@ def likeness(
         of_images = np.asarray(pairs.images[_filled(some)], np.float32)
         similar = np.array(_cosines(of_images, model, codes))[: len(some)]
         similar[key[some, None] == witnesses.keys] = -np.inf
-        near = _highest(similar)
+        near = np.sort(np.argpartition(-similar, _NEAREST, axis=1)[:, :_NEAREST], axis=1)
         similar = np.take_along_axis(similar, near, axis=1)
         rows = order[first[start] : ends[start + len(some) - 1]]
         for place in range(0, len(rows), _BLOCK):
@@ -121,11 +121,6 @@ def likeness(
 def _filled(rows: Int[np.ndarray, " n"]) -> Int[np.ndarray, " block"]:
     """Return a whole block of rows, of which the last one is repeated."""
     return np.pad(rows, (0, _BLOCK - len(rows)), mode="edge")
-
-
-def _highest(similar: Float[np.ndarray, "n W"]) -> Int[np.ndarray, "n k"]:
-    """Return the places of the highest values, in the order of the places."""
-    return np.sort(np.argpartition(-similar, _NEAREST, axis=1)[:, :_NEAREST], axis=1)
 
 
 @jax.jit

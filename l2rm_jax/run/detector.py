@@ -18,8 +18,9 @@ from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import named_errors
 from l2rm_jax.evaluation.scoring import Scorer as RunScorer
 from l2rm_jax.judging import Detector, FoldTask, Model, Scorer, judge_pairs, make_detector
-from l2rm_jax.judging.fold_samples import REFERENCES
-from l2rm_jax.judging.log_odds import Similarity, best_temperature, product_similarity
+from l2rm_jax.judging.detectors import best_temperature
+from l2rm_jax.judging.folds import REFERENCES
+from l2rm_jax.judging.log_odds import Similarity, product_similarity
 from l2rm_jax.run.fold_runs import FOLD_DIRECTORY, SCORES_FILE, fold_config, is_trained
 from l2rm_jax.run.initialise import open_run, open_workdir
 from l2rm_jax.run.results import is_finished

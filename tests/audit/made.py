@@ -17,9 +17,9 @@ from l2rm_jax.judging.judgement import (
     NEAR_DUPLICATE,
     SWAPPED_CAPTION,
     UNINFORMATIVE,
+    Mechanism,
     Provenance,
 )
-from l2rm_jax.judging.posterior import Mechanism
 from l2rm_jax.judging.rate import Rate
 
 PAIRS, IMAGES = 40, 20

@@ -12,13 +12,13 @@ from l2rm_jax import main, open_audit
 from l2rm_jax.audit import command, last_lines
 from l2rm_jax.audit.inputs import read_training_pairs
 from l2rm_jax.audit.last_lines import describe_audit
+from l2rm_jax.audit.rates_by import rate_lines
 from l2rm_jax.audit.suspects import write_suspects
 from l2rm_jax.config import get_config
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.errors import ConfigError, DataError, L2RMError
 from l2rm_jax.judging import read_judgement
-from l2rm_jax.judging.rates_by import rate_lines
 from l2rm_jax.judging.verdict import verdict
 from l2rm_jax.run.inputs import read_data
 from l2rm_jax.train import train

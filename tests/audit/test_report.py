@@ -8,9 +8,8 @@ import pytest
 
 from l2rm_jax.audit import report
 from l2rm_jax.audit.review import Decisions, ReviewedRate
-from l2rm_jax.judging.judgement import PLACEHOLDER
-from l2rm_jax.judging.placeholders import Placeholder
-from l2rm_jax.judging.posterior import Mechanism
+from l2rm_jax.judging.groups import Placeholder
+from l2rm_jax.judging.judgement import PLACEHOLDER, Mechanism
 from l2rm_jax.judging.verdict import suspicious_list, verdict
 from tests.audit.made import (
     PAIRS,

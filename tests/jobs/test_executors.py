@@ -61,10 +61,10 @@ def test_parts_change_nothing(pairs, monkeypatch, tmp_path):
     parts = counted(monkeypatch)
     cut = judge_pairs(pairs, folds=FOLDS)
     assert len(parts) == 9
-    rows = np.concatenate([task.part.pairs for task, *_ in parts])
+    rows = np.concatenate([part.pairs for part, *_ in parts])
     np.testing.assert_array_equal(np.sort(rows), np.arange(PAIRS))
-    for task, *_ in parts:  # files are read from front to back
-        assert (np.diff(task.part.images) > 0).all()
+    for part, *_ in parts:  # files are read from front to back
+        assert (np.diff(part.images) > 0).all()
     np.testing.assert_allclose(cut.information, whole.information, atol=1e-4)
     np.testing.assert_allclose(cut.posterior, whole.posterior, atol=1e-3)
     assert cut.rate.estimate == pytest.approx(whole.rate.estimate, abs=1e-3)
@@ -129,11 +129,11 @@ def test_workers_of_ray_give_the_same_bytes_and_so_do_those_that_take_over(
     expected = judged(pairs, tmp_path / "local.npz")
     score, died = judge.score_part, tmp_path / "died"
 
-    def dies_once(task, *others):
-        if task.part.pairs.max() > PAIRS / 2 and not died.exists():
+    def dies_once(part, *others):
+        if part.pairs.max() > PAIRS / 2 and not died.exists():
             died.touch()
             os._exit(1)
-        return score(task, *others)
+        return score(part, *others)
 
     with Place("ray", workers=2).open() as executor:
         assert judged(pairs, tmp_path / "ray.npz", executor) == expected

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from l2rm_jax.judging.conformal import p_values, per_image, q_values
 from l2rm_jax.judging.drift import Drift, Sample, find_drift
-from l2rm_jax.judging.known_mixture import Reference, fit_mixture
+from l2rm_jax.judging.reference import Reference, fit_mixture, p_values, q_values
 from l2rm_jax.linear.cca import Cca
 from l2rm_jax.linear.rows import unit_rows
 
@@ -37,15 +36,16 @@ def test_q_values_are_those_of_benjamini_and_hochberg():
     np.testing.assert_allclose(q_values(p), np.minimum(naive, 1))
 
 
-def test_each_image_weighs_the_same():
-    weight = per_image(np.ones(6), np.array([0, 0, 0, 1, 1, 3]))
-    np.testing.assert_allclose(np.bincount([0, 0, 0, 1, 1, 3], weight)[[0, 1, 3]], 2)
-
-
 def known(images: int, rng) -> Reference:
     image = np.repeat(np.arange(images), 3)
     draws = [rng.normal(mean, 1, len(image)).astype(np.float32) for mean in MEANS]
     return Reference(draws[0], np.ones(len(image), np.float32), image, *draws[1:])
+
+
+def test_each_image_weighs_the_same():
+    image = np.array([0, 0, 0, 1, 1, 3, 3, 3, 3])
+    reference = known(3, np.random.default_rng(6))._replace(image=image)
+    np.testing.assert_allclose(np.bincount(image, reference.weights())[[0, 1, 3]], 3)
 
 
 @pytest.mark.parametrize("shares", [(1, 0, 0, 0), (0.8, 0.1, 0.05, 0.05), (0.5, 0, 0, 0.5)])

@@ -11,10 +11,10 @@ from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.data.vectors import CountedWords, Fits, fit_rows
 from l2rm_jax.errors import DataError
 from l2rm_jax.judging import judge_pairs, open_judge, write_judge
-from l2rm_jax.judging.conformal import p_values
 from l2rm_jax.judging.content_keys import vector_keys
 from l2rm_jax.judging.detectors import cosine
 from l2rm_jax.judging.judgement import UNLIKE
+from l2rm_jax.judging.reference import p_values
 from l2rm_jax.linear.set_features import fit_pooling, pooled_vectors, set_rows
 from l2rm_jax.linear.word_features import WordWeights
 from tests.judging.synthetic import make_pairs
@@ -54,7 +54,7 @@ def of_own(judge, data):
 def test_pairs_of_the_reference_have_their_ranks(judge, data):
     again, kept = of_own(judge, data), judge.reference
     np.testing.assert_array_equal(np.sort(again.information), np.sort(kept.information))
-    naive = p_values(again.information, kept.information, judge.weights())
+    naive = p_values(again.information, kept.information, judge.reference.weights())
     np.testing.assert_array_equal(again.p, naive)
     everything = np.all([np.isfinite(getattr(kept, name)).all() for name in kept._fields])
     assert everything and kept.information.mean() > kept.most_similar.mean() > kept.random.mean()

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from l2rm_jax.judging import linear
-from l2rm_jax.judging.fold_samples import first_pairs
-from l2rm_jax.judging.linear import fit_weighted, fold_models
+from l2rm_jax.judging.folds import first_pairs
+from l2rm_jax.judging.linear import fold_models
 from l2rm_jax.judging.sibling_swaps import log_ratio, matched_posterior, swap_rates
 from l2rm_jax.linear.cca import Ridge
-from tests.judging.parts import divided
+from tests.judging.parts import divided, fit_weighted
 from tests.judging.synthetic import make_pairs
 
 IMAGES, EACH, FOLDS = 240, 3, 3

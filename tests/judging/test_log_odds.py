@@ -4,14 +4,10 @@ import numpy as np
 import pytest
 
 from l2rm_jax.errors import DataError
-from l2rm_jax.judging import fold_samples
-from l2rm_jax.judging.fold_samples import draw_negatives
-from l2rm_jax.judging.log_odds import (
-    Model,
-    best_temperature,
-    compare_fold,
-    product_similarity,
-)
+from l2rm_jax.judging import folds as judging_folds
+from l2rm_jax.judging.detectors import best_temperature
+from l2rm_jax.judging.folds import draw_negatives, fold_pairs
+from l2rm_jax.judging.log_odds import Model, compare_fold, product_similarity
 from tests.judging.parts import divided
 from tests.judging.synthetic import make_pairs
 
@@ -56,7 +52,7 @@ def test_stored_pairs_and_known_mismatches_equal_a_loop(compared):
 
 def test_samples_approximate_all(compared, monkeypatch):
     images, captions, stored, _ = make_pairs(90, 2, 0.2)
-    monkeypatch.setattr(fold_samples, "REFERENCES", 20)
+    monkeypatch.setattr(judging_folds, "REFERENCES", 20)
     _, _, drawn = divided(images, captions, stored, folds=3)
     _, found, similarities = compared
 
@@ -74,7 +70,7 @@ def test_what_is_drawn_depends_on_contents_alone():
     rng = np.random.default_rng(1)
     to = rng.permutation(len(captions))
     keys = divided(images, captions[to], stored[to], folds=3)[1]
-    again = fold_samples.fold_pairs(of._replace(image_of=stored[to]), keys, 0)
+    again = fold_pairs(of._replace(image_of=stored[to]), keys, 0)
     for fold, here in drawn.items():
         np.testing.assert_array_equal(to[again[fold].pairs], here.pairs)
         for name in ("images", "position", "references", "captions", "replaced", "wrong"):

@@ -6,8 +6,8 @@ import pytest
 import l2rm_jax
 from l2rm_jax.errors import DataError
 from l2rm_jax.judging.content_keys import vector_keys
+from l2rm_jax.judging.groups import find_placeholders
 from l2rm_jax.judging.judgement import PLACEHOLDER
-from l2rm_jax.judging.placeholders import find_placeholders
 from tests.judging.synthetic import make_pairs
 
 

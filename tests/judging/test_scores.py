@@ -31,7 +31,7 @@ def scored():
     of = fold_references(here, model, images, [captions], group)
     (task, at), *more = fold_tasks(here, group, seed=0)
     assert not more
-    evidence = score_part(task, of, images, [captions])
+    evidence = score_part(*task, of, images, [captions])
     found = jax.tree.map(lambda values: values[np.argsort(at)], evidence)  # in the fold's order
     return here, found, images, captions, stored, similarity
 
@@ -54,7 +54,7 @@ def test_hard_images_against_loops(scored):
         caption = here.pairs[n]
         likeness = np.where(references == stored[caption], -np.inf, means @ said[caption])
         hard = references[np.argsort(-likeness)[1]]
-        assert found.hard.image[n] == hard
+        assert found.hard_image[n] == hard
         gone = here.pairs[here.replaced[references == hard]]
         others = references[references != stored[caption]]
         of_captions = np.log(np.mean(np.exp(similarity(others, caption[None]) / TEMPERATURE)))
@@ -62,7 +62,7 @@ def test_hard_images_against_loops(scored):
         of_images = np.log(np.mean(np.exp(similarity(hard[None], rest) / TEMPERATURE)))
         value = similarity(hard[None], caption[None])[0, 0] / TEMPERATURE
         expected = value - (of_captions + of_images) / 2
-        assert found.hard.information[n] == pytest.approx(expected, abs=1e-4)
+        assert found.hard[n] == pytest.approx(expected, abs=1e-4)
 
 
 def test_agreement_against_loops(scored):

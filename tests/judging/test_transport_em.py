@@ -35,7 +35,6 @@ def test_moved_captions_are_put_back(blocks, monkeypatch):
     fit, pairs = fitted(images, captions, stored)
     found = shares(fit, pairs)
     own = np.repeat(np.arange(IMAGES), EACH)
-    assert abs(fit.rate - moved.mean()) < 0.1
     best = found.argmax(axis=0)
     # With three blocks, the image of two thirds of the moved captions is in another one.
     assert (best == own)[moved].mean() > 0.75 / blocks and (best == own)[~moved].mean() > 0.9
@@ -82,8 +81,8 @@ def test_inner_folds_keep_the_plan_from_confirming_itself():
     """Vectors that tell nothing: most captions seem to have moved."""
     rng = np.random.default_rng(0)
     images, captions = (rng.standard_normal((IMAGES, 16)).astype(np.float32) for _ in range(2))
-    fit, _ = fitted(images, captions, np.arange(IMAGES))
-    assert fit.rate > 0.7
+    plan = fitted(images, captions, np.arange(IMAGES))[0].plan.tocsr()
+    assert plan.diagonal().sum() < 0.3 * plan.sum()
 
 
 def test_pairs_are_sorted_by_block_fold_and_image(monkeypatch):

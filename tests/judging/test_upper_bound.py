@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from l2rm_jax.judging import upper_bound
-from l2rm_jax.judging.rate import estimate_rate
-from l2rm_jax.judging.upper_bound import most_mismatched
+from l2rm_jax.judging import rate as rates
+from l2rm_jax.judging.rate import estimate_rate, most_mismatched
 
 MATCHED, HARD = -4.0, -2.0  # mean suspicion; random pairs have 0
 
@@ -68,7 +67,7 @@ def test_known_mismatches_without_trust_do_not_count():
 
 def test_upper_end_against_a_bootstrap_of_groups(monkeypatch):
     """One threshold; groups of five pairs that are mismatched together."""
-    monkeypatch.setattr(upper_bound, "_TAILS", (0.3,))
+    monkeypatch.setattr(rates, "_TAILS", (0.3,))
     rng = np.random.default_rng(5)
     kind = np.repeat(rng.choice(3, 400, p=[0.6, 0.2, 0.2]), 5)
     suspicion = np.array([MATCHED, 0.0, HARD])[kind] + rng.standard_normal(2000)

@@ -13,7 +13,6 @@ from l2rm_jax.data.vectors import caption_vectors, image_vectors
 from l2rm_jax.devices.batch import Batch
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.evaluate import evaluate_runs
-from l2rm_jax.judging.linear import fit_weighted
 from l2rm_jax.methods import make_method
 from l2rm_jax.methods.closed_form import RIDGES, START
 from l2rm_jax.models import make_model
@@ -21,6 +20,7 @@ from l2rm_jax.run.config_file import with_changes
 from l2rm_jax.run.inputs import check_settings
 from l2rm_jax.run.run import Run
 from l2rm_jax.train import train
+from tests.judging.parts import fit_weighted
 from tests.run.tiny_runs import records
 from tests.tiny import tiny_config
 

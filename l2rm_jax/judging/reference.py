@@ -1,10 +1,14 @@
-"""Estimate the rate with near mismatches, by a mixture of densities that a reference knows.
+"""Compare new pairs with a reference: p-values, false discovery rates, and the mismatch rate.
 
 The information of a new pair comes from one of four densities: matched pairs of the reference, and
 its captions with random, similar and very similar images. Their shares in the new pairs are fitted
 by maximum likelihood. A lower bound needs the density of matched pairs alone.
 
 References:
+    Vovk, Gammerman and Shafer, Algorithmic Learning in a Random World, 2005.
+    Tibshirani et al., Conformal Prediction Under Covariate Shift, NeurIPS 2019: with weights.
+    Bates et al., Testing for Outliers with Conformal p-values, Annals of Statistics 2023.
+    Benjamini and Hochberg, Controlling the False Discovery Rate, JRSS B 1995.
     Dempster, Laird and Rubin, Maximum Likelihood from Incomplete Data via the EM Algorithm, JRSS B
     1977.
     Efron, Bootstrap Methods: Another Look at the Jackknife, Annals of Statistics 1979.
@@ -48,6 +52,11 @@ class Reference(NamedTuple):
     similar: Float32[np.ndarray, " n"]
     very_similar: Float32[np.ndarray, " n"]
     most_similar: Float32[np.ndarray, " n"]
+
+    def weights(self) -> Float[np.ndarray, " n"]:
+        """Return the weights of the pairs, each image with the same total."""
+        counts = np.bincount(self.image, minlength=1)
+        return self.weight * counts[counts > 0].mean() / counts[self.image]
 
 
 class Mixture(NamedTuple):
@@ -170,3 +179,31 @@ def _posterior(
     total = np.maximum(parts.sum(axis=0), _FLOOR)
     falling = isotonic_regression(1 - parts[0] / total, weights=total, increasing=False).x
     return falling[np.searchsorted(cuts, information)]
+
+
+def p_values(
+    information: Float[np.ndarray, " pairs"],
+    reference: Float[np.ndarray, " n"],
+    weight: Float[np.ndarray, " n"],
+) -> Float[np.ndarray, " pairs"]:
+    """Return the share of the reference that fits no better than each pair, in (0, 1].
+
+    For a matched pair it is uniform, as the pair and the reference are exchangeable. A weight is
+    the probability that a pair of the reference is matched. Ties count against the new pair.
+
+    Args:
+      information: of new pairs.
+      reference: of pairs that their models have not seen.
+      weight: of these pairs, in [0, 1].
+    """
+    order = np.argsort(reference, kind="stable")
+    total = np.append(0, np.cumsum(weight[order]))
+    below = total[np.searchsorted(reference[order], information, "right")]
+    return (1 + below) / (1 + total[-1])
+
+
+def q_values(p: Float[np.ndarray, " pairs"]) -> Float[np.ndarray, " pairs"]:
+    """Return the false discovery rate of the list that ends with each pair, in (0, 1]."""
+    from scipy.stats import false_discovery_control  # this import takes half a second
+
+    return false_discovery_control(p) if len(p) else p

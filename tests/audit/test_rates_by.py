@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from l2rm_jax.audit.rates_by import MISSING, GroupRate, rate_lines, rates_by
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.judging import judge_pairs
 from l2rm_jax.judging.rate import Rate
-from l2rm_jax.judging.rates_by import MISSING, GroupRate, rate_lines, rates_by
 from tests.judging.synthetic import make_pairs
 
 TRUTH = {"clean": 0.0, "dirty": 0.4, "fair": 0.1}
