@@ -19,7 +19,7 @@ from l2rm_jax.linear.set_features import fit_pooling, pooled_vectors, set_rows
 from l2rm_jax.linear.word_features import WordWeights
 from tests.judging.synthetic import make_pairs
 
-IMAGES, CAPTIONS = 320, 2
+IMAGES, CAPTIONS = 320, 3  # programs of the shapes of test_judge
 SIZES = 16, 18
 
 
@@ -219,7 +219,9 @@ def test_regions_are_pooled_as_those_of_the_reference(judge, data, tmp_path):
 def test_words_are_counted_as_those_of_the_reference(judge, data, tmp_path):
     images, captions, image_of = data[1][:3]
     rng = np.random.default_rng(0)
-    texts = [" ".join(line) for line in rng.choice([f"w{n}" for n in range(60)], (640, 8))]
+    texts = [
+        " ".join(line) for line in rng.choice([f"w{n}" for n in range(60)], (len(captions), 8))
+    ]
     fit = fit_rows(Pairs(images, None, image_of, texts=texts[:400]))[1].captions
     weights = fit.weights._replace(directions=fit.weights.directions[:, : SIZES[1]])
     fit = fit._replace(weights=weights)
