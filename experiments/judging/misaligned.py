@@ -6,8 +6,8 @@ DIR has the files of Flickr8k; without --path, pairs are of a linear model. `tes
 tables and knows the truth row by row. A run is named if its largest finding has a right name;
 put_back is the share of the misaligned rows that have their image after the repair. On tables of
 which nothing is misaligned (kind "clean"), in three orders, every finding is false. With --known,
-tables have one half of the images, and the models are those of a judge of the other half. --csv
-keeps the rows that it has. --summary has a row per kind: runs named, and the least share put back,
+tables have one half of the images, and a judge of the other half has the models. --csv keeps the
+rows that it has. --summary has a row per kind: runs named, and the least share put back,
 without and with a random swap of 20% of the captions.
 """
 

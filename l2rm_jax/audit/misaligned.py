@@ -69,7 +69,7 @@ def search_pairs(
     )
     found = search(known=judge and known_models(judge, pairs.images))
     if judge is not None and found and not found.changed.any():
-        found = search()  # the pairs may just be of another kind than those of the judge
+        found = search()  # the pairs may just be unlike the judge's
     back = np.argsort(order)
     findings = [
         _named(finding, lines.numbers[order], lines.word.capitalize()) for finding in found.findings

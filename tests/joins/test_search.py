@@ -1,4 +1,4 @@
-"""Pieces of one rule become this rule, though their ends are not those of the pieces."""
+"""Pieces of one rule become this rule, even if it ends elsewhere than they do."""
 
 import numpy as np
 
