@@ -214,14 +214,14 @@ def _nested_weights(
     whole = sum(parts)
     for two in combinations(range(FOLDS), 2):
         model = _fit(whole - parts[two[0]] - parts[two[1]], table, ridge, _NESTED_POWER)
-        of_captions = _captions(model, table.captions[some_rows])
-        of_images = _images(model, table.images[some_images])
+        of_captions = codes_of_captions(model, table.captions[some_rows])
+        of_images = codes_of_images(model, table.images[some_images])
         for outer, inner in (two, two[::-1]):
             own = np.flatnonzero(fold == inner)
             if len(own) < 2:
                 continue
-            v = _images(model, table.images[join[rows[own]]])
-            t = _captions(model, table.captions[rows[own]])
+            v = codes_of_images(model, table.images[join[rows[own]]])
+            t = codes_of_captions(model, table.captions[rows[own]])
             level_v, level_t = _levels(v, of_captions), _levels(t, of_images)
             x = (v * t).sum(1) / TEMPERATURE - (level_v + level_t) / 2
             wrong = [rng.permutation(len(own)) for _ in range(4)]
@@ -230,11 +230,13 @@ def _nested_weights(
     return weights
 
 
-def _images(model: Cca, rows: np.ndarray) -> Float32[np.ndarray, "n c"]:
+def codes_of_images(model: Cca, rows: np.ndarray) -> Float32[np.ndarray, "n c"]:
+    """Return unit vectors of images, as `Cca.encode_images` without compilation."""
     return unit_rows((rows - model.image_mean) @ model.image_map)
 
 
-def _captions(model: Cca, rows: np.ndarray) -> Float32[np.ndarray, "n c"]:
+def codes_of_captions(model: Cca, rows: np.ndarray) -> Float32[np.ndarray, "n c"]:
+    """Return unit vectors of captions, likewise."""
     return unit_rows((rows - model.caption_mean) @ model.caption_map)
 
 
@@ -299,11 +301,11 @@ def _encoded(
     image_level = np.empty((FOLDS, images), np.float32)
     caption_level = np.empty(captions, np.float32)
     for f, model in enumerate(models):
-        codes = _images(model, table.images)
+        codes = codes_of_images(model, table.images)
         image_codes[f] = codes
-        image_level[f] = _levels(codes, _captions(model, table.captions[some_captions]))
+        image_level[f] = _levels(codes, codes_of_captions(model, table.captions[some_captions]))
         own = np.flatnonzero(fold == f)
-        caption_codes[own] = _captions(model, table.captions[own])
+        caption_codes[own] = codes_of_captions(model, table.captions[own])
         caption_level[own] = _levels(caption_codes[own], codes[some_images])
     return image_codes, image_level, caption_codes, caption_level
 

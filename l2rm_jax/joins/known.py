@@ -1,8 +1,8 @@
 """Evidence by models of other pairs, such as a kept judge's: they need no join to be fitted to."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -12,12 +12,14 @@ from l2rm_jax.joins.evidence import (
     TEMPERATURE,
     Evidence,
     Fits,
+    codes_of_captions,
+    codes_of_images,
     density_ratio,
     empty_codes,
     information,
 )
 from l2rm_jax.linear.cca import Cca
-from l2rm_jax.linear.rows import BLOCK, Rows, TakenRows, unit_rows
+from l2rm_jax.linear.rows import BLOCK, Rows, TakenRows
 
 _DRAWS = 20  # random captions of each image of the reference
 _MOST_RATE = 0.5  # of random pairs, as a join in which all rows are wrong may be no noise
@@ -63,12 +65,11 @@ class KnownFits(Fits):
         level = np.empty(len(join), np.float32)
         for f, model in enumerate(self._known.models):
             own = np.flatnonzero(fold == f)
-            of_fold = _encoded(self._captions, own, model.caption_mean, model.caption_map)
+            of_fold = _encoded(partial(codes_of_captions, model), self._captions, own)
             codes[own] = of_fold * np.float32(TEMPERATURE / self._known.temperature)
             level[own] = self._levels(of_fold, self._known.images[f])
-        ratios, auroc, middle = self._reference
+        ratios, auroc, middle, spread = self._reference
         images = self._known.images.shape[0] * self._known.images.shape[1]
-        spread = 1 - float((self._known.images.mean(axis=1) ** 2).sum(axis=1).mean())
         sides = image_codes, image_level, codes, level
         found = Evidence(fold, *sides, ratios, _MOST_RATE, auroc, images, spread)
         joined = join >= 0
@@ -88,13 +89,13 @@ class KnownFits(Fits):
         codes = empty_codes(len(known.models), len(every), known.images.shape[2])
         level = np.empty(codes.shape[:2], np.float32)
         for f, model in enumerate(known.models):
-            of_fold = _encoded(self._images, every, model.image_mean, model.image_map)
+            of_fold = _encoded(partial(codes_of_images, model), self._images, every)
             codes[f], level[f] = of_fold, self._levels(of_fold, known.captions[f])
         return codes, level
 
     @cached_property
-    def _reference(self) -> tuple[Float[np.ndarray, " steps"], float, float]:
-        """Density ratio and AUROC of the reference, and the median information at random."""
+    def _reference(self) -> tuple[Float[np.ndarray, " steps"], float, float, float]:
+        """Density ratio and AUROC of the reference, the median at random, and the spread."""
         rng, matched, random = np.random.default_rng(self.seed), [], []
         for images, captions in zip(self._known.images, self._known.captions, strict=True):
             scaled, count = images @ captions.T / self._known.temperature, len(images)
@@ -107,7 +108,8 @@ class KnownFits(Fits):
             random.append(x[row, (row + rng.integers(1, count, (count, _DRAWS))) % count].ravel())
         null = np.sort(np.concatenate(random))
         ratios, _, auroc = density_ratio(np.concatenate(matched), null, null)
-        return ratios, auroc, float(np.median(null))
+        spread = 1 - float((self._known.images.mean(axis=1) ** 2).sum(axis=1).mean())
+        return ratios, auroc, float(np.median(null)), spread
 
     def _levels(
         self, codes: Float32[np.ndarray, "n c"], references: Float32[np.ndarray, "R c"]
@@ -124,13 +126,8 @@ def _log_mean_exp(scaled: Float[np.ndarray, "n R"]) -> Float32[np.ndarray, " n"]
 
 
 def _encoded(
-    vectors: Rows,
-    rows: Int[np.ndarray, " n"],
-    mean: Float32[np.ndarray, " d"],
-    directions: Float32[np.ndarray, "d c"],
+    encode: Callable[[np.ndarray], np.ndarray], vectors: Rows, rows: Int[np.ndarray, " n"]
 ) -> Float32[np.ndarray, "n c"]:
-    codes = np.empty((len(rows), directions.shape[1]), np.float32)
-    for start in range(0, len(rows), BLOCK):
-        at = slice(start, start + BLOCK)
-        codes[at] = unit_rows((np.asarray(vectors[rows[at]], np.float32) - mean) @ directions)
-    return codes
+    starts = range(0, max(len(rows), 1), BLOCK)
+    blocks = (vectors[rows[start : start + BLOCK]] for start in starts)
+    return np.concatenate([encode(np.asarray(block, np.float32)) for block in blocks])

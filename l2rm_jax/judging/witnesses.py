@@ -104,16 +104,16 @@ def likeness(
         similar[key[some, None] == witnesses.keys] = -np.inf
         near = np.sort(np.argpartition(-similar, _NEAREST, axis=1)[:, :_NEAREST], axis=1)
         similar = np.take_along_axis(similar, near, axis=1)
+        highest = np.argsort(-similar, axis=1, kind="stable")[:, :_SHOWN]
         rows = order[first[start] : ends[start + len(some) - 1]]
         for place in range(0, len(rows), _BLOCK):
             at = rows[place : place + _BLOCK]
             block = _filled(at)
             image = np.searchsorted(some, pairs.image_of[block])
             captions = unit_rows(np.asarray(pairs.captions[block], np.float32) - witnesses.mean)
-            of_pairs = similar[image], captions, near[image]
-            values, best = map(np.asarray, _weighted(said, *of_pairs))
-            highest = np.argsort(-similar[image], axis=1, kind="stable")[:, :_SHOWN]
-            places = np.take_along_axis(near[image] * _EACH + best, highest, axis=1)
+            asked = near[image]
+            values, best = map(np.asarray, _weighted(said, similar[image], captions, asked))
+            places = np.take_along_axis(asked * _EACH + best, highest[image], axis=1)
             found[at], shown[at] = values[: len(at)], places[: len(at)]
     return found, shown
 
