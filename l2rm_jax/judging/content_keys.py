@@ -68,7 +68,8 @@ def content_keys(pairs: Pairs, executor: Executor = LOCAL) -> Keys:
     """Return the hashes of all contents."""
     captions = said = vector_keys(pairs.captions, executor)
     if pairs.texts is not None:
-        said = map_rows(_part_of_texts, len(pairs.texts), executor, executor.put(pairs.texts))
+        texts = np.array(pairs.texts, object)  # a list would be a tree with a leaf per text
+        said = map_rows(_part_of_texts, len(texts), executor, executor.put(texts))
     return Keys(vector_keys(pairs.images, executor), captions, said)
 
 
@@ -90,7 +91,7 @@ def _part_keys(vectors: Rows, start: int, stop: int) -> UInt64[np.ndarray, " row
     return np.concatenate(keys)
 
 
-def _part_of_texts(texts: Sequence[str], start: int, stop: int) -> UInt64[np.ndarray, " texts"]:
+def _part_of_texts(texts: np.ndarray, start: int, stop: int) -> UInt64[np.ndarray, " texts"]:
     return text_keys(texts[start:stop])
 
 
