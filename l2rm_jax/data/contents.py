@@ -14,7 +14,7 @@ from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.text import Vocabulary, tokenize
 from l2rm_jax.errors import DataError, Problems
 from l2rm_jax.jobs import LOCAL, Executor
-from l2rm_jax.linear.word_features import WordRows, WordWeights, fit_words, word_rows
+from l2rm_jax.linear.word_features import WordRows, fit_words, word_rows
 
 PART = 65_536  # rows read at once
 _SMALLEST, _LARGEST = 1e-6, 1e6  # vectors are rescaled if their largest value is outside
@@ -126,9 +126,13 @@ def count_words(texts: Sequence[str]) -> tuple[Vocabulary, list[Int32[np.ndarray
 
 
 def rows_of_texts(texts: Sequence[str], executor: Executor = LOCAL) -> WordRows:
-    """Return weighted counts of the words of texts, whose weights the executor fits."""
-    tokens = count_words(texts)[1]
-    return word_rows(tokens, executor.once(lambda: fit_words(tokens), like=WordWeights(0, 0)))
+    """Return weighted counts of the words of texts; the executor counts and weights them."""
+
+    def counted() -> tuple[np.ndarray, ...]:
+        tokens = count_words(texts)[1]
+        return word_rows(tokens, fit_words(tokens)).arrays
+
+    return WordRows(*executor.once(counted, like=(0, 0, 0, 0)))
 
 
 def hash_features(digest: "hashlib.blake2b", features: RegionFeatures | Pixels) -> None:

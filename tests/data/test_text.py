@@ -59,6 +59,14 @@ def in_words(caption: str) -> list[str]:
     return [word for sentence in sentences(caption) for word in sentence]
 
 
+def test_random_texts_are_split_by_the_full_rules():
+    draw = random.Random(0)
+    parts = ["a", "b", "cannot", "gonna", "1", "20", " ", " ", "  ", ", ", ",", "-", "--", "'s"]
+    for _ in range(2000):
+        text = "".join(draw.choices(parts, k=draw.randint(1, 7))) + draw.choice(["", ".", " ."])
+        assert tokenize(text) == reference(text)
+
+
 @pytest.mark.parametrize(
     ("caption", "words"),
     [
