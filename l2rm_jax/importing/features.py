@@ -59,14 +59,14 @@ def image_features(plan: Plan, encoder: Encoder | None, work: Path, rejected: Re
         found = {image: why for image, why in zip(used, reasons, strict=False) if why}
         reject_pairs(rejected, pairs, np.isin(pairs.image, list(found)), found)
 
-    encoded = chunks.encode_pictures(encoder, plan.pictures, used, work, check)
-    reject(encoded.reason.tolist())
+    shards = chunks.encode_pictures(encoder, plan.pictures, used, work, check)
+    reject(shards.column("reason").tolist())
     digest = np.zeros((len(pairs.names), DIGEST_BYTES), np.uint8)
-    digest[used] = encoded.digest
+    digest[used] = shards.column("digest")
     is_right = np.zeros(len(pairs.names), bool)
-    is_right[used] = encoded.reason == ""
-    done = Counter(what for each in encoded.done for what in each.split(", "))
-    return Images(digest, is_right, encoded.shards.blocks(), dict(sorted(done.items())))
+    is_right[shards.numbers] = True
+    done = Counter(what for each in shards.column("done") if each for what in each.split(", "))
+    return Images(digest, is_right, shards.blocks(), dict(sorted(done.items())))
 
 
 def finite_captions(array: vectors.Vectors, pairs: TablePairs, rejected: Rejected) -> TablePairs:

@@ -18,7 +18,7 @@ from l2rm_jax.importing.columns import Columns
 from l2rm_jax.importing.samples import KEY
 from l2rm_jax.importing.sources import Source
 from l2rm_jax.importing.splits import SPLITS
-from l2rm_jax.importing.table_pairs import row_numbers
+from l2rm_jax.importing.table_pairs import places_of_rows
 from l2rm_jax.jobs.full_disk import named_if_full
 
 _SAMPLED = 100  # cells of each part that show whether a column of text holds lists
@@ -63,11 +63,10 @@ def write_columns(
         return
     tables = [part.table for part in source.parts]
     table = pa.table({name: whole_column(tables, name).combine_chunks() for name in names})
-    numbers = row_numbers(source)
     for split, own in zip(SPLITS, rows, strict=True):
         if not len(own):
             continue
-        places = np.searchsorted(numbers, own)
+        places = places_of_rows(source, own)
         file = split_file(directory, split, "columns")
         unfinished = file.with_name(f"{file.name}.unfinished")
         with (

@@ -16,7 +16,13 @@ from l2rm_jax.importing.further_columns import further_columns
 from l2rm_jax.importing.rejected import Rejected
 from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.sources import Source, open_source
-from l2rm_jax.importing.table_pairs import TablePairs, pairs_of_arrays, read_pairs, reject_pairs
+from l2rm_jax.importing.table_pairs import (
+    TablePairs,
+    pairs_of_arrays,
+    places_of_rows,
+    read_pairs,
+    reject_pairs,
+)
 from l2rm_jax.importing.vectors import open_vectors
 
 _log = logging.getLogger(__name__)
@@ -83,7 +89,7 @@ def read_plan(request: Request, work: Path, rejected: Rejected) -> Plan:
     pairs = read_pairs(source, columns, keys, rejected, name_images)
     pictures = None
     if request.is_encoded:
-        row = None if cells is None else photographs.cells_of_rows(source, pairs.first_row)
+        row = None if cells is None else places_of_rows(source, pairs.first_row)
         prefix = "" if cells is not None else photographs.moved_prefix(base, pairs.names)
         if prefix:
             _log.info("names are looked up in %s without %s", base, prefix)
@@ -106,26 +112,6 @@ def _check_rows(flag: str, array: np.ndarray | None, count: int, what: str, sour
             f"that vectors cannot be assigned ({found}); the first is row {row}: {reason}"
         )
     raise DataError(f"{found}, expected one for each")
-
-
-def find_missing(plan: Plan) -> dict[int, str]:
-    """Find images without a file; return the reason by image number.
-
-    Raises:
-      DataError: none has one, so that names or directory are wrong.
-    """
-    if plan.pictures is None:
-        return {}
-    images = np.unique(plan.pairs.image)
-    missing = photographs.missing_files(plan.pictures, images)
-    if len(images) and len(missing) == len(images):
-        cause, hint = photographs.likely_cause(plan.pictures, images)
-        raise DataError(
-            f"{plan.source.path}: none of its {len(images):,} pictures has a file; the first: "
-            f"{missing[int(images[0])].removeprefix('no file: ')}; {cause}",
-            hint=hint,
-        )
-    return missing
 
 
 def check_missing(plan: Plan, missing: dict[int, str], request: Request) -> None:

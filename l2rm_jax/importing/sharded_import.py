@@ -11,7 +11,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -101,9 +101,7 @@ def import_file(
     def write_shard() -> dict[str, Any]:
         if not own.out.exists():
             with named_errors(source):
-                import_data(
-                    own, lambda each: _encoder(load_encoder, each.encoder, each.tokens or None)
-                )
+                import_data(own, partial(_encoder, load_encoder))
         _write_shard(own.out, job.partial, number, source)
         return json.loads((own.out / DATASET_FILE).read_bytes())
 

@@ -101,6 +101,11 @@ def row_numbers(source: Source) -> Int[np.ndarray, " rows"]:
     return np.flatnonzero(is_read) + 1
 
 
+def places_of_rows(source: Source, rows: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+    """Places of rows, which are numbered from 1 with gaps, among all cells of a column."""
+    return np.searchsorted(row_numbers(source), rows)
+
+
 def read_pairs(
     source: Source,
     columns: Columns,

@@ -98,37 +98,34 @@ def write_rows(
 
 
 def write_texts(
-    directory: Path, pairs: TablePairs, layout: Layout, *, with_rows: bool, with_captions: bool
+    directory: Path,
+    pairs: TablePairs,
+    digest: UInt8[np.ndarray, "images 16"],
+    layout: Layout,
+    *,
+    with_rows: bool,
+    with_captions: bool,
 ) -> None:
-    """Write ids, captions and pairs of every split that has images; of a table, also its rows.
+    """Write ids, hashes, captions and pairs of each split with images; of a table, also its rows.
 
-    Without captions, only ids.
+    Without captions, only ids and hashes.
     """
     for number, (split, own) in enumerate(zip(SPLITS, layout.pairs, strict=True)):
         if not len(own):
             continue
-        ids = np.flatnonzero(layout.image_split == number)
-        replace_lines(split_file(directory, split, "ids"), _texts(pairs.names, ids))
+        images = np.flatnonzero(layout.image_split == number)
+        replace_array(split_file(directory, split, "digests"), digest[images])
+        names = pairs.names.take(pa.array(images)).to_pylist()
+        replace_lines(split_file(directory, split, "ids"), names)
         if not with_captions:
             continue
         if pairs.text is not None:
-            replace_lines(split_file(directory, split, "texts"), _texts(pairs.text, own))
+            texts = pairs.text.take(pa.array(own)).to_pylist()
+            replace_lines(split_file(directory, split, "texts"), texts)
         image_of = layout.image_row[pairs.image[own]]
         replace_array(split_file(directory, split, "image_of"), image_of)
         if with_rows:
             replace_array(split_file(directory, split, "rows"), pairs.row[own])
-
-
-def write_digests(directory: Path, digest: UInt8[np.ndarray, "images 16"], layout: Layout) -> None:
-    """Write the hash of each image's content, for every split that has images."""
-    for number, (split, count) in enumerate(zip(SPLITS, layout.image_counts, strict=True)):
-        if count:
-            own = digest[layout.image_split == number]
-            replace_array(split_file(directory, split, "digests"), own)
-
-
-def _texts(texts: pa.Array, rows: Int[np.ndarray, " n"]) -> list[str]:
-    return texts.take(pa.array(rows)).to_pylist()
 
 
 def hash_source(kind: str, path: Path) -> list[str] | None:

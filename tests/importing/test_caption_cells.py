@@ -3,11 +3,8 @@
 import json
 
 import numpy as np
-import pytest
-
-pytest.importorskip("datasets", reason="the extra `import` is not installed")
-
 import pyarrow as pa
+import pytest
 
 from l2rm_jax.importing.caption_cells import captions_of, read_captions
 from l2rm_jax.importing.pictures import picture_of

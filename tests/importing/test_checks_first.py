@@ -6,8 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("datasets", reason="the extra `import` is not installed")
-
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.request import Request

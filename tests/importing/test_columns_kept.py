@@ -4,12 +4,9 @@ import datetime
 import json
 
 import numpy as np
-import pytest
-
-pytest.importorskip("datasets", reason="the extra `import` is not installed")
-
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from l2rm_jax.data.columns import read_columns
 from l2rm_jax.data.split_files import split_file

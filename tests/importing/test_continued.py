@@ -10,8 +10,6 @@ from pkgutil import resolve_name
 
 import pytest
 
-pytest.importorskip("datasets", reason="the extra `import` is not installed")
-
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.importing import chunks, importer
 from l2rm_jax.importing.importer import import_data

@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("datasets", reason="the extra `import` is not installed")
-
 from l2rm_jax.importing import encoding_cache
 from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.request import Request

@@ -5,16 +5,13 @@ import json
 import random
 from pathlib import Path
 
+import datasets
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-pytest.importorskip("datasets", reason="the extra `import` is not installed")
-
-import datasets
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from l2rm_jax.data.segmentation import clean_text
 from l2rm_jax.errors import DataError

@@ -8,8 +8,6 @@ import tarfile
 import numpy as np
 import pytest
 
-pytest.importorskip("datasets", reason="the extra `import` is not installed")
-
 from l2rm_jax import main
 from l2rm_jax.data.ids import read_image_ids
 from l2rm_jax.data.shards import (

@@ -3,12 +3,9 @@
 import json
 
 import numpy as np
-import pytest
-
-pytest.importorskip("datasets", reason="the extra `import` is not installed")
-
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.importing import Request, sharded_import

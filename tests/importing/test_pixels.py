@@ -5,8 +5,6 @@ import json
 import numpy as np
 import pytest
 
-pytest.importorskip("datasets", reason="the extra `import` is not installed")
-
 from l2rm_jax import main
 from l2rm_jax.cli.config_flags import fitting_fields
 from l2rm_jax.data.record import read_record

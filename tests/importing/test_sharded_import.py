@@ -13,8 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("datasets", reason="the extra `import` is not installed")
-
 from l2rm_jax import main
 from l2rm_jax.data.layouts.shards import open_shard_pairs
 from l2rm_jax.errors import ConfigError, DataError

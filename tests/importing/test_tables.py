@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("datasets", reason="the extra `import` is not installed")
-
 from l2rm_jax.importing import delimited
 from l2rm_jax.importing.columns import find_columns
 from l2rm_jax.importing.csv_rows import find_dialect, read_records

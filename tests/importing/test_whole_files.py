@@ -4,11 +4,8 @@ import json
 
 import pyarrow as pa
 import pytest
-from pyarrow import parquet
-
-pytest.importorskip("datasets", reason="the extra `import` is not installed")
-
 from datasets import Dataset
+from pyarrow import parquet
 
 from l2rm_jax.errors import DataError
 from l2rm_jax.importing.delimited import read_table
