@@ -131,32 +131,26 @@ def test_each_byte_is_of_one_row_or_of_a_blank_line(tmp_path):
     assert kept == "".join(f"{line}\n" for line in lines if line.strip(" ,"))
 
 
+SEPARATED = ["", "sep=;", "SEP=;;", '"sep=;"', "sep=,", "sep=\t", "sep=|", "sep=^"]
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
-def test_ends_of_lines_and_encodings(tmp_path, end, encoding):
-    rows = [(name, f"{text} é") for name, text in ROWS]
-    lines = ["image,caption", "", *map(",".join, rows), "", ""]
-    assert rows_of(write(tmp_path / "a.csv", lines, end, encoding)) == rows
-
-
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
-@pytest.mark.parametrize(
-    "first", ["sep=;", "SEP=;;", '"sep=;"', "sep=,", "sep=\t", "sep=|", "sep=^"]
-)
+@pytest.mark.parametrize("first", SEPARATED)
 @pytest.mark.parametrize("has_quote", [False, True])
-def test_a_line_that_names_the_separator_is_no_row(tmp_path, first, encoding, end, has_quote):
-    separator = first.strip('"')[4]
-    quoted = f'"the cup {separator} so"' if has_quote else "the plain cup"
+def test_encodings_ends_and_first_lines(tmp_path, first, encoding, end, has_quote):
+    """A first line may name the separator, which is no row; blank lines are none either."""
+    separator = first.strip('"')[4:5] or ","
+    quoted = f'"the cup {separator} so é"' if has_quote else "the plain cup é"
     for name, header in (("a.csv", [separator.join(["image", "caption"])]), ("b.csv", [])):
-        lines = [first, *header, *(f"{name}{separator}{quoted}" for name in NAMES)]
+        lines = [*[first] * bool(first), *header, *(f"{n}{separator}{quoted}" for n in NAMES)]
         path = write(tmp_path / name, lines, end, encoding)
         assert rows_of(path) == [(name, quoted.strip('"')) for name in NAMES]
-        dialect = find_dialect(path, "csv", ())
-        kept = dialect.text.mark + b"".join(
-            dialect.text.encode(record) for record, _ in dialect.records()
-        )
+        text = (dialect := find_dialect(path, "csv", ())).text
+        kept = text.mark + b"".join(text.encode(record) for record, _ in dialect.records())
         assert kept == path.read_bytes()
+        blank = write(tmp_path / "c.csv", [*lines, "", ""], end, encoding)
+        assert rows_of(blank) == rows_of(path)
 
 
 @pytest.mark.parametrize(
