@@ -12,7 +12,6 @@ from pyarrow import csv
 
 from l2rm_jax.importing.csv_rows import Dialect, Record, find_dialect, read_records
 from l2rm_jax.importing.text_io import as_unicode
-from l2rm_jax.importing.whole_files import is_cut
 
 _CHUNK = 100_000  # rows that become Arrow at once
 _BLOCK = 1 << 22  # bytes
@@ -90,7 +89,7 @@ def _read_rows(
     """Add rows to the tables, or to those left out; return how many there are with those before."""
     width, rows, number = len(names), [], before
     for number, (line, fields) in enumerate(records, before + 1):
-        if is_cut(line, fields, width):
+        if not line.endswith(("\n", "\r")) and _is_cut(fields, width):
             reason = f"cut: found {len(fields)} fields and no end of the line, expected {width}"
             skipped.append((number, reason))
             continue
@@ -108,6 +107,15 @@ def _read_rows(
             rows = []
     tables.append(_table(rows, names))
     return number
+
+
+def _is_cut(fields: Sequence[str], width: int) -> bool:
+    """Whether the last row, without an end of line, lacks fields or the end of a quote.
+
+    A row that is cut within its last field looks like one of a file whose last line has no end.
+    """
+    has_open_quote = any(each.lstrip().startswith('"') and each.count('"') % 2 for each in fields)
+    return len(fields) < width or has_open_quote
 
 
 def _table(rows: list[list[str | None]], names: Sequence[str]) -> pa.Table:

@@ -19,7 +19,7 @@ from l2rm_jax.data.captions import MAX_CHARACTERS
 from l2rm_jax.data.files import is_hidden
 from l2rm_jax.importing.column_names import PICTURE_ENDINGS
 from l2rm_jax.importing.json_rows import text_table
-from l2rm_jax.importing.limits import check_columns
+from l2rm_jax.importing.limits import check_size
 from l2rm_jax.importing.whole_files import read_members
 
 _log = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ def _table(members: Sequence[Member]) -> pa.Table:
             "members of a sample should follow each other, for webdataset and others: "
             "tar --sort=name"
         )
-    check_columns(members[0].file if members else "samples", len(set(endings)))
+    check_size(members[0].file if members else "samples", len(set(endings)))
     table = pa.table({KEY: pa.array(keys, pa.large_string())})
     for ending in dict.fromkeys(endings):
         own = [row.get(ending) for row in rows]

@@ -69,20 +69,3 @@ def check_arrow(file: Path) -> None:
             f"{file}: found no mark at its end, expected that of Arrow's format: the file is cut; "
             "write or copy it again"
         )
-
-
-def is_cut(line: str, fields: list[str], width: int) -> bool:
-    """Whether a row of a table with separators is the last one and was cut.
-
-    It has no end of line, and lacks fields or the end of a quote. A row that is cut within its last
-    field looks like one of a file whose last line has no end.
-
-    Args:
-      line: the row as it is written.
-      fields: its fields.
-      width: number of columns.
-    """
-    if line.endswith(("\n", "\r")):
-        return False
-    has_open_quote = any(each.lstrip().startswith('"') and each.count('"') % 2 for each in fields)
-    return len(fields) < width or has_open_quote
