@@ -73,8 +73,8 @@ def filter_samples(
     with job.locked():
         job.claim(_identity(files, wanted))
         names = [job.partial / file.relative_to(base) for file in files]
-        archives = enumerate(zip(files, hashes, wanted, names, strict=True))
-        calls = ((job, number, *archive) for number, archive in archives)
+        archives = zip(files, hashes, wanted, names, strict=True)
+        calls = ((job, number, *archive) for number, archive in enumerate(archives))
         counts = Counter(dict.fromkeys(("read", "written", "left_out", "archives"), 0))
         with progress_bar(len(files), "copying", unit="archives") as bar:
             for one in executor.map(filter_archive, calls):
@@ -109,26 +109,24 @@ def filter_archive(
     Raises:
       DataError: the archive has changed since then.
     """
-    return job.part(number, lambda: _copy_samples(source, content, rows, out))
 
+    def copy() -> dict[str, int]:
+        if hash_file(source) != content:
+            raise DataError(
+                f"{source}: found other content than when it was imported, expected the same "
+                "archive; import it again, and audit that"
+            )
+        members, end = read_members(source)
+        keys, numbers, _ = divide_samples([each.name for each in members if _is_of_sample(each)])
+        is_kept, sample = np.isin(np.arange(len(keys)), rows - 1), iter(numbers)
+        stays = [not _is_of_sample(member) or is_kept[next(sample)] for member in members]
+        if len(rows):
+            starts = [0, *(member.offset for member in members), end]  # global headers come first
+            _copy_parts(source, out, starts, [True, *stays])
+        counts = {"read": len(keys), "written": len(rows), "left_out": len(keys) - len(rows)}
+        return counts | {"archives": int(len(rows) > 0)}
 
-def _copy_samples(source: Path, content: str, rows: Rows, out: Path) -> dict[str, int]:
-    if hash_file(source) != content:
-        raise DataError(
-            f"{source}: found other content than when it was imported, expected the same archive; "
-            "import it again, and audit that"
-        )
-    members, end = read_members(source)
-    keys, numbers, _ = divide_samples([each.name for each in members if _is_of_sample(each)])
-    is_kept = np.isin(np.arange(len(keys)), rows - 1)
-    sample = iter(numbers)
-    stays = [not _is_of_sample(member) or is_kept[next(sample)] for member in members]
-    if len(rows):
-        starts = [0, *(member.offset for member in members), end]  # global headers come first
-        _copy_parts(source, out, starts, [True, *stays])
-    read, written = len(keys), len(rows)
-    left_out, archives = read - written, int(written > 0)
-    return {"read": read, "written": written, "left_out": left_out, "archives": archives}
+    return job.part(number, copy)
 
 
 def _is_of_sample(member: tarfile.TarInfo) -> bool:

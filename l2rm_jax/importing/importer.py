@@ -12,7 +12,7 @@ import numpy as np
 
 from l2rm_jax.data.content_hashes import hash_file
 from l2rm_jax.data.files import open_array
-from l2rm_jax.data.record import BY_RUN, DATASET_FILE
+from l2rm_jax.data.record import BY_RUN, DATASET_FILE, write_record
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import DataError
 from l2rm_jax.importing import splits, writing
@@ -26,7 +26,6 @@ from l2rm_jax.importing.resolve import Plan, check_missing, hash_pairs, read_pla
 from l2rm_jax.importing.splits import NONE, SPLITS
 from l2rm_jax.importing.table_pairs import TablePairs, reject_pairs
 from l2rm_jax.jobs import Job
-from l2rm_jax.jobs.files import replace_file
 from l2rm_jax.pretrained.feature_encoder import PIXELS, Encoder
 from l2rm_jax.version import __version__
 
@@ -77,9 +76,7 @@ def import_data(
         if record is None:
             job.claim(identity)
             record = _write(request, plan, encoder, rejected, identity)
-            # The last file: with it, only its name is missing.
-            text = json.dumps(record, indent=2, ensure_ascii=False)
-            replace_file(job.partial / DATASET_FILE, f"{text}\n".encode())
+            write_record(job.partial, record)  # the last file: with it, only its name is missing
         job.finish()
     return record
 

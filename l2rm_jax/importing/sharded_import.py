@@ -24,13 +24,14 @@ from l2rm_jax.data.captions import read_captions
 from l2rm_jax.data.files import file_states, replace_array
 from l2rm_jax.data.ids import read_image_ids
 from l2rm_jax.data.parquet_vectors import open_parquet
-from l2rm_jax.data.record import DATASET_FILE
+from l2rm_jax.data.record import DATASET_FILE, write_record
 from l2rm_jax.data.shards import DIGEST
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.data.spreadsheet_cells import plain_cell
 from l2rm_jax.errors import ConfigError, DataError, named_errors
 from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.rejected import FILE as REJECTED
+from l2rm_jax.importing.rejected import Rejection, write_rows
 from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.sources import find_files
 from l2rm_jax.jobs import LOCAL, SINGLE, Executor, Job, Share
@@ -200,11 +201,11 @@ def _write_record(
         for part in ("encoder", "images"):
             if record[part] != first[part]:
                 raise DataError(f"{file}: found {part} {record[part]}, expected {first[part]}")
-    rows, rejected, further = Counter(), Counter(), {}
+    rows, rejected = Counter(), Counter()
     for record in records:
-        further |= dict.fromkeys(record["columns"]["further"])
         rows.update(record["rows"])
         rejected.update(record["rejected"])
+    further = dict.fromkeys(name for record in records for name in record["columns"]["further"])
     out = request.job.partial
     _write_rejected(out, files, rows["rejected"])
     if rows["rejected"] > request.max_rejected * rows["captions"]:
@@ -226,8 +227,7 @@ def _write_record(
         "rows": dict(rows),
         "rejected": dict(sorted(rejected.items())),
     }
-    text = json.dumps(record, indent=2, ensure_ascii=False)
-    replace_file(out / DATASET_FILE, f"{text}\n".encode())
+    write_record(out, record)
     return record
 
 
@@ -237,17 +237,13 @@ def _write_rejected(out: Path, files: Sequence[Path], count: int) -> None:
     Raises:
       DataError: there are more or fewer of them than the shards have counted.
     """
-    text, written = io.StringIO(), 0
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("file", "row", "image", "reason"))
+    rows = [("file", *Rejection._fields)]
     for number, file in enumerate(files):
         with (out / "rejected" / f"{number:05}.csv").open(newline="", encoding="utf-8") as own:
-            rows = list(csv.reader(own))[1:]
-        writer.writerows((plain_cell(file.name), *row) for row in rows)
-        written += len(rows)
-    if written != count:
-        raise DataError(f"{out}: found {written:,} rejected rows, but {count:,} were counted")
-    replace_file(out / REJECTED, text.getvalue().encode("utf-8", "replace"))
+            rows += [(plain_cell(file.name), *row) for row in [*csv.reader(own)][1:]]
+    if len(rows) - 1 != count:
+        raise DataError(f"{out}: found {len(rows) - 1:,} rejected rows, but {count:,} were counted")
+    write_rows(out / REJECTED, rows)
 
 
 def describe_unfinished(request: Request) -> str:
