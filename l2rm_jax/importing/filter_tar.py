@@ -31,10 +31,9 @@ from l2rm_jax.data.shards import (
 )
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import DataError
-from l2rm_jax.importing.samples import divide_samples
+from l2rm_jax.importing.samples import divide_samples, read_members
 from l2rm_jax.importing.sources import find_files
 from l2rm_jax.importing.splits import rows_of_splits
-from l2rm_jax.importing.whole_files import read_members
 from l2rm_jax.importing.writing import hash_source
 from l2rm_jax.jobs import LOCAL, Executor, Job
 from l2rm_jax.jobs.files import check_new, new_file

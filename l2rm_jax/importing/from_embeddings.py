@@ -31,7 +31,6 @@ from l2rm_jax.errors import DataError
 from l2rm_jax.importing.caption_cells import joined
 from l2rm_jax.importing.column_names import SPLIT_NAMES
 from l2rm_jax.importing.columns import Columns, find_columns, text_column
-from l2rm_jax.importing.further_columns import further_columns
 from l2rm_jax.importing.pictures import DIGEST_BYTES, distinct_names
 from l2rm_jax.importing.rejected import Rejected
 from l2rm_jax.importing.request import Request
@@ -52,7 +51,6 @@ def plan_of_shards(request: Request, work: Path, rejected: Rejected) -> Plan:
     shards = open_shards(request.source, work / "vectors")
     source = _read_metadata(request, shards)
     columns = _columns(request, source)
-    columns = columns._replace(further=further_columns(source, columns))
     names = joined([text_column(part, columns.image[0]) for part in source.parts])
     names = pc.if_else(pc.equal(names, ""), None, names)  # "" names no image
     digests = _digests(source)

@@ -18,7 +18,6 @@ from l2rm_jax.errors import DataError
 from l2rm_jax.importing import splits, writing
 from l2rm_jax.importing.features import finite_captions, image_features, write_caption_vectors
 from l2rm_jax.importing.from_embeddings import plan_of_shards
-from l2rm_jax.importing.further_columns import write_columns
 from l2rm_jax.importing.pictures import missing_files
 from l2rm_jax.importing.rejected import Rejected
 from l2rm_jax.importing.request import Request
@@ -157,7 +156,7 @@ def _write(
     writing.write_texts(out, pairs, images.digest, layout, **flags)
     if plan.columns:
         rows_by_split = [pairs.row[own] for own in layout.pairs]
-        write_columns(out, plan.source, names=plan.columns.further, rows=rows_by_split)
+        writing.write_columns(out, plan.source, names=plan.columns.further, rows=rows_by_split)
     return {
         "l2rm_jax": __version__,
         "fingerprint": _fingerprint(identity),

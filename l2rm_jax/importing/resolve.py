@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
+from l2rm_jax.data.files import open_array
 from l2rm_jax.data.shards import ShardRows
-from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.errors import ConfigError, DataError, nearest_flag
 from l2rm_jax.importing import pictures as photographs
 from l2rm_jax.importing.columns import Columns, find_columns
-from l2rm_jax.importing.further_columns import further_columns
 from l2rm_jax.importing.rejected import Rejected
 from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.sources import Source, open_source
@@ -23,7 +24,6 @@ from l2rm_jax.importing.table_pairs import (
     read_pairs,
     reject_pairs,
 )
-from l2rm_jax.importing.vectors import open_vectors
 
 _log = logging.getLogger(__name__)
 
@@ -63,9 +63,9 @@ def read_plan(request: Request, work: Path, rejected: Rejected) -> Plan:
     """Read the source up to pairs; nothing is encoded."""
     image_vectors = caption_vectors = None
     if request.image_vectors:
-        image_vectors = open_vectors(request.image_vectors, "image_vectors")
+        image_vectors = _open_vectors(request.image_vectors, "image_vectors")
     if request.caption_vectors:
-        caption_vectors = open_vectors(request.caption_vectors, "caption_vectors")
+        caption_vectors = _open_vectors(request.caption_vectors, "caption_vectors")
     if not request.source:
         pairs = pairs_of_arrays(len(image_vectors), len(caption_vectors))
         return Plan(pairs, None, None, None, image_vectors, caption_vectors)
@@ -81,8 +81,6 @@ def read_plan(request: Request, work: Path, rejected: Rejected) -> Plan:
     _log.info("%s (%s): %s", source.path, source.kind, columns.describe())
     if caption_vectors is not None and not columns.captions:
         raise ConfigError("--caption_vectors requires captions in --source, which has images alone")
-    if columns.captions:
-        columns = columns._replace(further=further_columns(source, columns))
     base = Path(request.pictures) if request.pictures else source.base
     keys, cells = photographs.image_keys(source, columns, base if request.is_encoded else None)
     name_images = None if cells is None else partial(photographs.name_cells, source, cells)
@@ -98,6 +96,19 @@ def read_plan(request: Request, work: Path, rejected: Rejected) -> Plan:
         _check_rows("--image_vectors", image_vectors, len(pairs.names), "images", source)
         _check_rows("--caption_vectors", caption_vectors, pairs.caption_count, "captions", source)
     return Plan(pairs, source, columns, pictures, image_vectors, caption_vectors)
+
+
+def _open_vectors(path: str, flag: str) -> Float[np.ndarray, "rows ..."]:
+    """Open the array of a flag, memory-mapped."""
+    if not Path(path).exists():
+        raise DataError(f"{path}: no such file", hint=nearest_flag(flag, path))
+    array = open_array(Path(path))
+    if array.ndim not in (2, 3) or array.dtype not in (np.float16, np.float32, np.float64):
+        raise DataError(
+            f"{path}: found {array.dtype} {list(array.shape)}, expected float16, float32 or "
+            "float64, [rows, dimensions] or [rows, vectors, dimensions]"
+        )
+    return array
 
 
 def _check_rows(flag: str, array: np.ndarray | None, count: int, what: str, source: Source) -> None:

@@ -6,6 +6,7 @@ Pictures stay where they are; only their places are kept.
 
 import json
 import logging
+import tarfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
@@ -17,16 +18,21 @@ import pyarrow as pa
 
 from l2rm_jax.data.captions import MAX_CHARACTERS
 from l2rm_jax.data.files import is_hidden
+from l2rm_jax.errors import DataError, first_line
 from l2rm_jax.importing.column_names import PICTURE_ENDINGS
 from l2rm_jax.importing.json_rows import text_table
 from l2rm_jax.importing.limits import check_size
-from l2rm_jax.importing.whole_files import read_members
 
 _log = logging.getLogger(__name__)
 
 KEY = "__key__"  # the column with the name that the files of a sample share
 TEXT_ENDINGS = ("txt", "text", "caption", "json")
 _LONGEST = 4 * MAX_CHARACTERS + 4  # bytes of a text; longer captions are rejected anyway
+_END = 2 * tarfile.BLOCKSIZE  # bytes of zeros after the last member
+_BLOCK = 1 << 20  # bytes read at once
+_FEW = 3  # texts; fewer may be tables
+_LOOKED_AT = 5  # texts that show whether they are tables of pictures
+_LOOKED_BYTES = 4096  # of each
 _PLACE = pa.struct(
     {"path": pa.string(), "file": pa.string(), "start": pa.int64(), "size": pa.int64()}
 )
@@ -68,6 +74,47 @@ def read_tar(file: Path) -> pa.Table:
             if member.isfile() and not is_hidden(member.name)
         ]
     )
+
+
+def read_members(file: Path) -> tuple[list[tarfile.TarInfo], int]:
+    """Read the headers of an archive, to its end.
+
+    Returns:
+      Its members, and the place where the last one ends.
+
+    Raises:
+      DataError: it is no archive, or it is damaged: `tarfile` itself takes a header that it cannot
+        read for the end, and so loses the members after it.
+    """
+    try:
+        with tarfile.open(file, "r:") as archive:
+            members = archive.getmembers()
+            end = archive.offset
+    except tarfile.TarError as error:
+        raise DataError(f"{file}: cannot be read ({first_line(error)})") from error
+    if problem := _problem_after(file, end):
+        last = f"member {len(members):,}, {members[-1].name}" if members else "its start"
+        raise DataError(
+            f"{file}: archive damaged after {last}: {problem} at byte {end:,}, expected two blocks "
+            "of zeros and the end of the file; download or write it again"
+        )
+    return members, end
+
+
+def _problem_after(file: Path, end: int) -> str:
+    """Describe data after the last member that are not zeros to the end of the file; "" if none."""
+    size = file.stat().st_size
+    if size < end + _END:
+        return f"found {max(0, size - end):,} bytes"
+    with file.open("rb") as source:
+        source.seek(end)
+        first = source.read(_END)
+        if any(first):
+            return "found no header of a member"
+        while block := source.read(_BLOCK):
+            if block.count(0) != len(block):
+                return "found more data behind zeros"
+    return ""
 
 
 def find_samples(files: Sequence[Path]) -> list[Path]:
@@ -198,3 +245,70 @@ def _json_object(member: Member | None) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return row if isinstance(row, dict) else {}
+
+
+def pair_texts(files: Sequence[Path], base: Path) -> dict[Path, str]:
+    """Name each text like its picture: `captions/1_de.txt` becomes `images/1.txt`.
+
+    A text belongs to the picture whose name is the same but for a beginning and an end that all
+    pictures share, or all texts.
+
+    Args:
+      files: the files of a directory and those below it.
+      base: the directory.
+
+    Returns:
+      New names, relative to `base`; empty unless most names agree.
+
+    Raises:
+      DataError: there are many texts, which are no tables, and their names do not agree.
+    """
+    pictures = find_pictures(files)
+    texts = [file for file in files if file.suffix[1:].lower() in TEXT_ENDINGS]
+    if not pictures:
+        return {}
+    picture_of = _cores(pictures, base)
+    for ending in TEXT_ENDINGS:
+        text_of = _cores([file for file in texts if file.suffix[1:].lower() == ending], base)
+        both = [core for core in text_of if core in picture_of]
+        if len(both) > 1 and 2 * len(both) > min(len(text_of), len(picture_of)):
+            if left_out := len(texts) - len(both):
+                _log.warning("%s: %d texts have no picture, and are not read", base, left_out)
+            stems = {core: picture_of[core].relative_to(base).with_suffix("") for core in both}
+            return {text_of[core]: f"{stems[core]}.{ending}" for core in both}
+    if len(texts) >= _FEW and 2 * len(texts) >= len(pictures) and not _are_tables(texts):
+        raise DataError(
+            f"{base}: found {len(pictures):,} pictures and {len(texts):,} texts whose names do not "
+            f"agree ({pictures[0].name} and {texts[0].name}), expected 1.jpg and 1.txt, or a table"
+        )
+    return {}
+
+
+def _are_tables(texts: Sequence[Path]) -> bool:
+    """Whether the first texts name pictures."""
+    endings = [f".{ending}".encode() for ending in PICTURE_ENDINGS]
+    heads = [Member("", file, 0, _LOOKED_BYTES).read().lower() for file in texts[:_LOOKED_AT]]
+    return any(ending in head for ending in endings for head in heads)
+
+
+def _cores(files: Sequence[Path], base: Path) -> dict[str, Path]:
+    """Files by their names without what all share; empty if two have the same name."""
+    names = [str(file.relative_to(base).with_suffix("")) for file in files]
+    start = _shared_length(names)
+    rests = [name[start:][::-1] for name in names]
+    end = _shared_length(rests)
+    files_by_core = {rest[end:]: file for rest, file in zip(rests, files, strict=True)}
+    return files_by_core if len(files_by_core) == len(files) else {}
+
+
+def _shared_length(names: Sequence[str]) -> int:
+    """Length of the beginning that all names share and that ends within no word or number."""
+    first, last = min(names, default=""), max(names, default="")
+    length = next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), 0)
+    while length and any(_is_one_word(name[length - 1 : length + 1]) for name in names):
+        length -= 1
+    return length
+
+
+def _is_one_word(pair: str) -> bool:
+    return len(pair) == 2 and (pair.isdigit() or pair.isalpha())

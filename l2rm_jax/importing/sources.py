@@ -26,12 +26,11 @@ from l2rm_jax.importing.samples import (
     TEXT_ENDINGS,
     find_pictures,
     find_samples,
+    pair_texts,
     read_files,
     read_tar,
 )
 from l2rm_jax.importing.splits import NONE, SPLITS, split_number
-from l2rm_jax.importing.texts_apart import pair_texts
-from l2rm_jax.importing.whole_files import check_arrow
 from l2rm_jax.jobs.full_disk import is_full
 from l2rm_jax.jobs.regular_files import check_regular
 
@@ -49,6 +48,7 @@ _SUFFIXES = {
 }
 TEXTS = ("csv", "tsv", "json", "jsonl")  # kinds that are read as text
 SAMPLES = ("webdataset", "files")  # kinds of which a row is a group of files
+_STREAM_ENDS = (b"\xff\xff\xff\xff\0\0\0\0", b"ARROW1")  # of Arrow's streams, and of its files
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 _EXPECTED = (
     "expected a .csv, .tsv, .txt, .json, .jsonl, .parquet or .tar file, a pattern of such files in "
@@ -227,10 +227,26 @@ def _read_file(file: Path, cache: Path, columns: Sequence[str]) -> tuple[str, pa
 
 def _read_saved(path: Path) -> list[Part]:
     for file in path.rglob("*.arrow"):
-        check_arrow(file)
+        _check_arrow(file)
     saved = _datasets().load_from_disk(_local_name(path))
     parts = saved.items() if isinstance(saved, dict) else [(None, saved)]
     return [Part(_stored_rows(rows), name) for name, rows in parts]
+
+
+def _check_arrow(file: Path) -> None:
+    """Check that a file of Arrow ends with the mark of its format.
+
+    Raises:
+      DataError: it does not; a stream that was cut between two blocks of rows reads like a whole.
+    """
+    with file.open("rb") as source:
+        source.seek(max(0, file.stat().st_size - len(_STREAM_ENDS[0])))
+        ending = source.read()
+    if not ending.endswith(_STREAM_ENDS):
+        raise DataError(
+            f"{file}: found no mark at its end, expected that of Arrow's format: the file is cut; "
+            "write or copy it again"
+        )
 
 
 def _read_parquet(file: Path, cache: Path) -> pa.Table:

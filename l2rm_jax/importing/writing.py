@@ -8,17 +8,22 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 from jaxtyping import Int, UInt8
+from pyarrow import parquet
 
+from l2rm_jax.data.arrow_columns import whole_column
 from l2rm_jax.data.content_hashes import hash_file
 from l2rm_jax.data.files import replace_array
 from l2rm_jax.data.npy_files import RowFile
 from l2rm_jax.data.record import DATASET_FILE
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.importing.chunks import Block
-from l2rm_jax.importing.sources import TEXTS, find_files
+from l2rm_jax.importing.sources import TEXTS, Source, find_files
 from l2rm_jax.importing.splits import NONE, SPLITS
-from l2rm_jax.importing.table_pairs import TablePairs
+from l2rm_jax.importing.table_pairs import TablePairs, places_of_rows
 from l2rm_jax.jobs.files import replace_lines
+from l2rm_jax.jobs.full_disk import named_if_full
+
+_BLOCK = 1 << 16  # rows of a table written at once
 
 
 class Layout(NamedTuple):
@@ -126,6 +131,42 @@ def write_texts(
         replace_array(split_file(directory, split, "image_of"), image_of)
         if with_rows:
             replace_array(split_file(directory, split, "rows"), pairs.row[own])
+
+
+def write_columns(
+    directory: Path,
+    source: Source,
+    *,
+    names: Sequence[str],
+    rows: Sequence[Int[np.ndarray, " captions"]],
+) -> None:
+    """Write `{split}_columns.parquet` for each split, one row per caption.
+
+    Args:
+      directory: directory of the import.
+      source: the rows.
+      names: the columns to write; without any, no file.
+      rows: for each split, the row of the source of each caption, from 1; an empty split has no
+        file.
+    """
+    if not names:
+        return
+    tables = [part.table for part in source.parts]
+    table = pa.table({name: whole_column(tables, name).combine_chunks() for name in names})
+    for split, own in zip(SPLITS, rows, strict=True):
+        if not len(own):
+            continue
+        places = places_of_rows(source, own)
+        file = split_file(directory, split, "columns")
+        unfinished = file.with_name(f"{file.name}.unfinished")
+        with (
+            named_if_full(file),
+            unfinished.open("wb") as out,
+            parquet.ParquetWriter(out, table.schema) as writer,
+        ):
+            for start in range(0, len(places), _BLOCK):
+                writer.write_table(table.take(pa.array(places[start : start + _BLOCK])))
+        unfinished.replace(file)
 
 
 def hash_source(kind: str, path: Path) -> list[str] | None:
