@@ -130,9 +130,8 @@ def find_columns(
         if file is not None:
             folder, image_columns = image_columns[0], (file,)
     columns = Columns(image_columns, caption_columns, split, folder)
-    return (
-        columns._replace(further=_further_columns(source, columns)) if caption_columns else columns
-    )
+    further = _further_columns(source, columns) if caption_columns else ()
+    return columns._replace(further=further)
 
 
 def _further_columns(source: Source, columns: Columns) -> tuple[str, ...]:

@@ -181,7 +181,7 @@ def _write(
             **captions,
             **_describe_array([split_file(out, n, "vectors") for n in SPLITS]),
         },
-        "same_content": len(used) - len(np.unique(used, axis=0)),  # as that of an earlier image
+        "same_content": len(used) - len(np.unique(used, axis=0)),  # as earlier images
         "rows": rows,
         "rejected": rejected.reasons(),
         "converted": images.done,

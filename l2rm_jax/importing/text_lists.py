@@ -41,7 +41,7 @@ def parse_list(text: str) -> Any:
 
 def _as_python(text: str) -> str:
     """A list as Python writes it: with commas, without line breaks in texts, and None for <NA>."""
-    parts = _STRING.split(text)  # texts in quotes, and what is before and after them
+    parts = _STRING.split(text)  # texts in quotes, and the gaps around them
     parts[1::2] = (each.replace("\r", "\\r").replace("\n", "\\n") for each in parts[1::2])
     for at in range(0, len(parts), 2):
         before, after = "'" * (at > 0), "'" * (at < len(parts) - 1)
@@ -51,7 +51,7 @@ def _as_python(text: str) -> str:
 
 
 def _value(node: ast.expr) -> Any:
-    """The value of a list; of a call such as NumPy's `array(`, that of its first argument."""
+    """The value of a list; of a call such as NumPy's `array(`, its first argument."""
     match node:
         case ast.Constant() | ast.UnaryOp():
             value = ast.literal_eval(node)
