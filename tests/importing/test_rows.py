@@ -5,9 +5,7 @@ import warnings
 import numpy as np
 import pytest
 from PIL import Image
-from PIL.PngImagePlugin import PngImageFile
 
-from l2rm_jax.data.pictures import LARGEST_SIDE, UnreadableError, open_picture
 from l2rm_jax.errors import DataError
 from l2rm_jax.importing import chunks
 from l2rm_jax.importing.importer import describe_import
@@ -111,76 +109,6 @@ def test_broken_lines_of_json(root):
     }
 
 
-def animated(kind: str) -> bytes:
-    frames = [picture(number) for number in range(3)]
-    return encoded(frames[0], kind, save_all=True, append_images=frames[1:], lossless=True)
-
-
-def turned(orientation: int) -> bytes:
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    image = picture(3).transpose(Image.Transpose.ROTATE_90)
-    return encoded(image, "PNG", exif=exif.tobytes())
-
-
-def transparent() -> bytes:
-    image = picture(1).convert("RGBA")
-    image.putalpha(Image.new("L", image.size, 0))
-    return encoded(image)
-
-
-def white() -> Image.Image:
-    return Image.new("RGB", (16, 16), "white")
-
-
-PICTURES = {
-    "plain": (encoded(picture(2)), [], lambda: picture(2)),
-    "grey": (encoded(picture(2).convert("L")), [], lambda: picture(2).convert("L")),
-    "palette": (encoded(picture(2).convert("P")), ["P to RGB"], lambda: picture(2).convert("P")),
-    "cmyk": (encoded(picture(2).convert("CMYK"), "TIFF"), ["CMYK to RGB"], lambda: picture(2)),
-    "animated gif": (animated("GIF"), ["first frame"], None),
-    "animated webp": (animated("WEBP"), ["first frame"], lambda: picture(0)),
-    "turned": (turned(6), ["turned upright"], lambda: picture(3)),
-    "upright": (encoded(picture(3)), [], lambda: picture(3)),
-    "transparent": (transparent(), ["transparent to white"], white),
-}
-
-
-@pytest.mark.parametrize("name", PICTURES)
-def test_odd_pictures_become_upright_rgb(name):
-    content, done, expected = PICTURES[name]
-    image, what = open_picture(content)
-    assert what == done or (name == "animated gif" and done[0] in what)
-    assert image.mode == "RGB" and image.size == (16, 16)
-    if expected is not None:
-        np.testing.assert_array_equal(np.asarray(image), np.asarray(expected().convert("RGB")))
-
-
-@pytest.mark.parametrize(
-    ("kind", "largest", "done"),
-    [
-        (np.int32, 255, "8 bits of more"),
-        (np.int32, 4095, "12 bits to 8"),
-        (np.int32, 65535, "16 bits to 8"),
-        (np.int32, 2**20 - 1, "20 bits to 8"),
-        (np.uint16, 255, "8 bits of more"),
-        (np.uint16, 1023, "10 bits to 8"),
-        (np.uint16, 4000, "12 bits to 8"),
-        (np.uint16, 16383, "14 bits to 8"),
-        (np.uint16, 65535, "16 bits to 8"),
-    ],
-)
-def test_grey_is_scaled_by_the_bits_that_its_values_fill(kind, largest, done):
-    """As 12-bit cameras and scanners write, or programs that keep 8 bits in 32."""
-    values = np.linspace(0, largest, 256).astype(kind).reshape(16, 16)
-    image, found = open_picture(encoded(Image.fromarray(values), "TIFF"))
-    assert found == [done]
-    grey = np.asarray(image)[..., 0].ravel().astype(int)
-    scale = 2 ** (int(done.split()[0]) - 8)
-    np.testing.assert_array_equal(grey, values.ravel() // scale)
-    assert grey[-1] >= 245
-
-
 def test_warnings_of_pillow_name_the_picture(root, monkeypatch, caplog):
     def warn(content, open_it=chunks.open_picture):
         warnings.warn("corrupt EXIF data", UserWarning, stacklevel=1)
@@ -192,21 +120,6 @@ def test_warnings_of_pillow_name_the_picture(root, monkeypatch, caplog):
     assert "images/003.png: corrupt EXIF data" in caplog.messages
 
 
-@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
-def test_large_pictures_are_reduced(kind):
-    image, done = open_picture(encoded(Image.new("RGB", (3 * LARGEST_SIDE, 300)), kind))
-    assert done == ["reduced"] and image.size == (LARGEST_SIDE, 100)
-
-
-@pytest.mark.parametrize("size", [(20000, 1), (1, 51), (102, 2)])
-def test_extreme_shapes_are_refused_before_they_are_decoded(size, monkeypatch):
-    content = encoded(Image.new("RGB", size))
-    assert open_picture(encoded(Image.new("RGB", (50, 1))))[0].size == (50, 1)
-    monkeypatch.setattr(PngImageFile, "load", lambda picture: pytest.fail("it is decoded"))
-    with pytest.raises(UnreadableError, match=f"extreme shape: {size[0]} x {size[1]} pixels"):
-        open_picture(content)
-
-
 def test_broken_pictures_are_listed_and_converted_ones_counted(root):
     whole = encoded(picture(5), "JPEG")
     broken = {
@@ -216,20 +129,24 @@ def test_broken_pictures_are_listed_and_converted_ones_counted(root):
         "float.tif": encoded(Image.fromarray(np.ones((4, 4), np.float32)), "TIFF"),
         "line.png": encoded(Image.new("RGB", (2000, 1))),
     }
-    odd = {f"odd{n}": content for n, (content, _, _) in enumerate(PICTURES.values())}
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    frames = {"save_all": True, "append_images": [picture(7)]}
+    odd = {"a.gif": encoded(picture(6), "GIF", **frames)}
+    odd["turned.png"] = encoded(picture(8), exif=exif.tobytes())
     for name, content in {**broken, **odd}.items():
         (root / name).write_bytes(content)
     (root / "directory").mkdir()
     names = [*broken, "directory", *odd]
     rows = [(name, f"caption {n} of {name}") for n in range(2) for name in names]
-    found = imported(root, write_csv(root / "a.csv", rows), max_rejected=0.6)
+    found = imported(root, write_csv(root / "a.csv", rows), max_rejected=0.8)
     numbers = [1 + len(names) * n + at for n in range(2) for at in range(6)]
     assert [line.split(",", 2)[:2] for line in found.rejected] == [
         [str(number), names[(number - 1) % len(names)]] for number in numbers
     ]
     assert found.record["rejected"] == {"damaged picture": 8, "extreme shape": 2, "no file": 2}
     converted = found.record["converted"]
-    assert converted["turned upright"] == 1 and converted["first frame"] == 2
+    assert converted["turned upright"] == 1 and converted["first frame"] == 1
     assert sorted(found.pairs) == sorted(odd) and found.record["same_content"] == 0
 
 
