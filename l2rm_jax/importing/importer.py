@@ -21,7 +21,7 @@ from l2rm_jax.importing.from_embeddings import plan_of_shards
 from l2rm_jax.importing.pictures import missing_files
 from l2rm_jax.importing.rejected import Rejected
 from l2rm_jax.importing.request import Request
-from l2rm_jax.importing.resolve import Plan, check_missing, hash_pairs, read_plan
+from l2rm_jax.importing.resolve import Plan, hash_pairs, read_plan
 from l2rm_jax.importing.splits import NONE, SPLITS
 from l2rm_jax.importing.table_pairs import TablePairs, reject_pairs
 from l2rm_jax.jobs import Job
@@ -65,7 +65,12 @@ def import_data(
         job.check(_identity(request, plan))
         if not (job.partial / DATASET_FILE).exists():  # else all was checked
             rejected.check(len(plan.pairs.row))
-            check_missing(plan, missing, request)
+            # Now rather than after encoding the others.
+            absent = Rejected(job.partial, request.max_rejected)
+            lost = np.isin(plan.pairs.image, list(missing))
+            reject_pairs(absent, plan.pairs, lost, missing)
+            if missing:
+                absent.check(int(np.count_nonzero(~lost)))
         encoder, described = None, plan.encoder
         if request.is_encoded:
             encoder = (load or load_encoder)(request.encoder, request.tokens or None)

@@ -23,13 +23,7 @@ from l2rm_jax.importing.delimited import Skipped
 from l2rm_jax.importing.limits import check_size
 from l2rm_jax.importing.text_io import as_unicode, open_text
 
-_LISTS = (
-    "images",
-    "data",
-    "annotations",
-    "rows",
-    "samples",
-)  # fields with the rows
+_LISTS = "images", "data", "annotations", "rows", "samples"  # fields with the rows
 _ANNOTATIONS = ("annotations", "completions")  # of a task of Label Studio, new and old
 
 

@@ -22,7 +22,6 @@ from l2rm_jax.importing.table_pairs import (
     pairs_of_arrays,
     places_of_rows,
     read_pairs,
-    reject_pairs,
 )
 
 _log = logging.getLogger(__name__)
@@ -123,19 +122,6 @@ def _check_rows(flag: str, array: np.ndarray | None, count: int, what: str, sour
             f"that vectors cannot be assigned ({found}); the first is row {row}: {reason}"
         )
     raise DataError(f"{found}, expected one for each")
-
-
-def check_missing(plan: Plan, missing: dict[int, str], request: Request) -> None:
-    """End at once where too many pictures have no file, rather than after encoding the others.
-
-    Raises:
-      DataError: more than `max_rejected` of the pairs have none.
-    """
-    rejected = Rejected(request.job.partial, request.max_rejected)
-    lost = np.isin(plan.pairs.image, list(missing))
-    reject_pairs(rejected, plan.pairs, lost, missing)
-    if len(rejected):
-        rejected.check(int(np.count_nonzero(~lost)))
 
 
 def hash_pairs(pairs: TablePairs) -> str:

@@ -9,6 +9,7 @@ import logging
 import tarfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -167,7 +168,8 @@ def _table(members: Sequence[Member]) -> pa.Table:
         own = [row.get(ending) for row in rows]
         kind = ending.rpartition(".")[2]
         if kind in PICTURE_ENDINGS:
-            table = table.append_column(ending, _places(own))
+            places = [each and (each.name, str(each.file), each.start, each.size) for each in own]
+            table = table.append_column(ending, pa.array(places, _PLACE))
         elif kind == "json":
             fields = text_table([*map(_json_object, own)], members[0].file)
             for name in fields.column_names:
@@ -203,19 +205,14 @@ def _find_division(names: Sequence[str]) -> Callable[[str], tuple[str, str]]:
     WebDataset divides at the first dot, so that a sample may have `input.jpg` and `output.jpg`.
     Names of photographs have dots, too: then the last dot counts, or the last but one.
     """
-    divisions = [_at_first_dot, lambda name: _at_last_dots(name, 1), lambda n: _at_last_dots(n, 2)]
+    divisions = [partial(_divide_name, last_dots=dots) for dots in (0, 1, 2)]
     return max(divisions, key=lambda divide: _count_complete([*map(divide, names)]))
 
 
-def _at_first_dot(name: str) -> tuple[str, str]:
+def _divide_name(name: str, last_dots: int) -> tuple[str, str]:
+    """Divide a name at some of its last dots; 0: at the first one."""
     folder, slash, file = name.rpartition("/")
-    key, _, ending = file.partition(".")
-    return f"{folder}{slash}{key}", ending.lower()
-
-
-def _at_last_dots(name: str, dots: int) -> tuple[str, str]:
-    folder, slash, file = name.rpartition("/")
-    key, *endings = file.rsplit(".", dots)
+    key, *endings = file.rsplit(".", last_dots) if last_dots else file.split(".", 1)
     return f"{folder}{slash}{key}", ".".join(endings).lower()
 
 
@@ -226,13 +223,6 @@ def _count_complete(divided: Sequence[tuple[str, str]]) -> tuple[int, int]:
         kinds[key].add(ending.rpartition(".")[2] in PICTURE_ENDINGS)
     endings = {ending for _, ending in divided}
     return sum(len(own) == 2 for own in kinds.values()), -len(endings)
-
-
-def _places(members: Sequence[Member | None]) -> pa.Array:
-    values = [
-        member and (member.name, str(member.file), member.start, member.size) for member in members
-    ]
-    return pa.array(values, _PLACE)
 
 
 def _text(member: Member | None) -> str | None:
