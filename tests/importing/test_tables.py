@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from l2rm_jax.importing import delimited
 from l2rm_jax.importing.columns import find_columns
 from l2rm_jax.importing.csv_rows import find_dialect, read_records
 from l2rm_jax.importing.delimited import read_table
@@ -173,26 +172,3 @@ def test_columns_are_found_in_any_case(tmp_path):
     source = open_source(write(tmp_path / "a.csv", lines), tmp_path / "cache")
     columns = find_columns(source, "", ("text (english)",), by_shares=True, is_encoded=True)
     assert columns[:2] == (("IMAGE",), ("Text (English)",))
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_blocks_that_arrow_reads_give_the_rows_of_the_others(tmp_path, monkeypatch, seed):
-    """Lines that are plain, blank, too long, too short or not UTF-8; blocks of a few or many."""
-    rng = random.Random(seed)
-    odd = ["", " ", ",", " , ", "7.jpg", "8.jpg,a,b", "9.jpg,x,", "\ufeff", "caf\udce9,x", "a,b\rc"]
-    lines = [
-        rng.choice(odd) if rng.random() < 0.1 * (seed % 3) else f"{number}.jpg,cup {number} é"
-        for number in range(200)
-    ]
-    end = rng.choice(["\n", "\r\n"])
-    text = end.join(["image,caption", *lines]) + rng.choice(["", end])
-    (tmp_path / "a.csv").write_bytes(text.encode("utf-8", "surrogateescape"))
-    found = {}
-    for block in (1, 100, 1000, 1 << 22):
-        monkeypatch.setattr(delimited, "_BLOCK", block)
-        found[block] = delimited.read_table(tmp_path / "a.csv", "csv", ())
-    monkeypatch.setattr(delimited, "_plain_table", lambda block, dialect: None)
-    table, skipped = delimited.read_table(tmp_path / "a.csv", "csv", ())
-    assert len(table) + len(skipped) == sum(bool(line.strip(" ,\ufeff")) for line in lines)
-    for other, left_out in found.values():
-        assert other.to_pydict() == table.to_pydict() and left_out == skipped
