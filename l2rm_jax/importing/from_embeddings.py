@@ -36,7 +36,7 @@ from l2rm_jax.importing.rejected import Rejected
 from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.resolve import Plan
 from l2rm_jax.importing.sources import Part, Source
-from l2rm_jax.importing.table_pairs import Runs, TablePairs, read_pairs
+from l2rm_jax.importing.table_pairs import TablePairs, read_pairs
 
 _ROW = "row of the shards"  # the column that names images where the metadata do not
 
@@ -140,11 +140,10 @@ def _pairs(
     Raises:
       DataError: a row has several captions.
     """
-    runs = Runs(keys, np.ones(len(keys), np.int64))
     pairs = read_pairs(
         source,
         columns,
-        runs,
+        keys,
         rejected,
         lambda rows: distinct_names(names.take(pa.array(rows - 1)).to_pylist(), rows),
     )

@@ -28,7 +28,7 @@ from l2rm_jax.importing.column_names import (
 from l2rm_jax.importing.columns import Columns, text_column
 from l2rm_jax.importing.samples import Member
 from l2rm_jax.importing.sources import Part, Source
-from l2rm_jax.importing.table_pairs import Runs, places_of_rows
+from l2rm_jax.importing.table_pairs import places_of_rows
 from l2rm_jax.importing.text_lists import parse_list
 
 DIGEST_BYTES = 16
@@ -179,7 +179,7 @@ def moved_prefix(base: Path, names: pa.Array) -> str:
 
 def image_keys(
     source: Source, columns: Columns, base: Path | None = None
-) -> tuple[Runs, pa.ChunkedArray | None]:
+) -> tuple[pa.Array, pa.ChunkedArray | None]:
     """Identify the image of each row by its name or the hash of its bytes.
 
     Args:
@@ -202,26 +202,24 @@ def image_keys(
             content, name = picture_of(cell.as_py())
             keys.append(name or None if content is None else digest_of(content).hex())
             bar.update(1)
-    return Runs(pa.array(keys, pa.large_string()), np.ones(len(keys), np.int64)), cells
+    return pa.array(keys, pa.large_string()), cells
 
 
-def _name_keys(source: Source, columns: Columns, base: Path | None) -> Runs:
+def _name_keys(source: Source, columns: Columns, base: Path | None) -> pa.Array:
     """The names of a column of text; null where it is empty."""
-    keys, lengths = [], []
+    keys = []
     for part in source.parts:
         names = text_column(part, columns.image[0])
         if columns.folder:
             slash = pa.scalar("/", names.type)
             names = pc.binary_join_element_wise(text_column(part, columns.folder), names, slash)
-        runs = pc.run_end_encode(names)
-        lengths.append(np.diff(runs.run_ends.to_numpy(), prepend=0))
-        names = _plain_names(pc.utf8_trim_whitespace(runs.values))
+        names = _plain_names(pc.utf8_trim_whitespace(names))
         names = pc.if_else(pc.equal(pc.utf8_length(names), 0), None, names)
         if part.folder:
             folder, nothing = (pa.scalar(text, names.type) for text in (part.folder, ""))
             names = pc.binary_join_element_wise(folder, names, nothing)
         keys.append(names if base is None else _names_on_disk(names, base))
-    return Runs(joined(keys), np.concatenate(lengths))
+    return joined(keys)
 
 
 def _plain_names(names: pa.Array) -> pa.Array:
@@ -242,14 +240,12 @@ def _names_on_disk(names: pa.Array, base: Path) -> pa.Array:
     ).fill_null(False)
     if not pc.any(is_odd).as_py():
         return names
-    values = [_name_on_disk(name, base) for name in names.filter(is_odd).to_pylist()]
+    values = []
+    for name in names.filter(is_odd).to_pylist():
+        plain = str(PurePosixPath(normalize("NFC", name.replace("\\", "/"))))
+        has_file = os.path.isfile(base / name) and ("\\" in name or os.path.isfile(base / plain))
+        values.append(name if has_file or name.startswith(ADDRESSES) else plain)
     return pc.replace_with_mask(names, is_odd, pa.array(values, names.type))
-
-
-def _name_on_disk(name: str, base: Path) -> str:
-    plain = str(PurePosixPath(normalize("NFC", name.replace("\\", "/"))))
-    has_own_file = os.path.isfile(base / name) and ("\\" in name or os.path.isfile(base / plain))
-    return name if has_own_file or name.startswith(ADDRESSES) else plain
 
 
 def _holds_pictures(part: Part, name: str) -> bool:

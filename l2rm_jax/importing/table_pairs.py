@@ -79,18 +79,6 @@ class TablePairs(NamedTuple):
         )
 
 
-class Runs(NamedTuple):
-    """The image of each row; rows that follow each other and show the same one are a run.
-
-    Attributes:
-      keys: what identifies the image of each run, as text; null if its rows have none.
-      lengths: number of rows of each run.
-    """
-
-    keys: pa.Array
-    lengths: Int[np.ndarray, " runs"]
-
-
 def row_numbers(source: Source) -> Int[np.ndarray, " rows"]:
     """Numbers of all rows, from 1 over all parts, with gaps for skipped ones."""
     is_read = np.ones(source.rows, bool)
@@ -106,7 +94,7 @@ def places_of_rows(source: Source, rows: Int[np.ndarray, " n"]) -> Int[np.ndarra
 def read_pairs(
     source: Source,
     columns: Columns,
-    images: Runs,
+    keys: pa.Array,
     rejected: Rejected,
     name_images: Callable[[Int[np.ndarray, " images"]], pa.Array] | None = None,
 ) -> TablePairs:
@@ -115,20 +103,18 @@ def read_pairs(
     Args:
       source: the rows.
       columns: which columns to read.
-      images: what identifies the image of each row.
+      keys: text that identifies the image of each row; null if it has none.
       rejected: takes the rows that are left out.
       name_images: gives the user's names of images from the row in which each appears first; None
-        if `images` holds these names.
+        if `keys` holds these names.
     """
     for row, reason in source.skipped:
         rejected.add(row, "", reason)
     row_number = row_numbers(source)
-    code = images.keys.dictionary_encode()
-    image_of_run = code.indices.fill_null(-1).to_numpy().astype(np.int64)
-    image_of_row = np.repeat(image_of_run, images.lengths)
+    code = keys.dictionary_encode()
+    image_of_row = code.indices.fill_null(-1).to_numpy().astype(np.int64)
     # Images are numbered as they appear, so a number above all before it is a first appearance.
-    is_first = np.diff(np.maximum.accumulate(image_of_run), prepend=-1) > 0
-    first_row = row_number[(np.cumsum(images.lengths) - images.lengths)[is_first]]
+    first_row = row_number[np.diff(np.maximum.accumulate(image_of_row), prepend=-1) > 0]
     names = code.dictionary
     names = names if name_images is None else name_images(first_row)
 
