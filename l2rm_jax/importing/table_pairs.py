@@ -138,7 +138,7 @@ def read_pairs(
         if problem[at] == _DUPLICATE:
             return f" of row {row[first[at]]}"
         if problem[at] == _UNREADABLE:
-            return f" {captions.unreadable[int(at)]}"
+            return f" {captions.unreadable[int(at)].as_py()}"
         if problem[at] == _BROKEN:
             return " bytes that are not UTF-8" + (f", but may be {encoding}" if encoding else "")
         if problem[at] == _UNKNOWN_SPLIT:
@@ -209,9 +209,7 @@ def _caption_problems(
     yield _LONG, too_long
     yield _BROKEN, pc.match_substring(text, "\ufffd").to_numpy(zero_copy_only=False)
     yield _EMPTY, length == 0
-    unreadable = np.zeros(len(text), bool)
-    unreadable[list(captions.unreadable)] = True
-    yield _UNREADABLE, unreadable
+    yield _UNREADABLE, captions.unreadable.is_valid().to_numpy(zero_copy_only=False)
 
 
 def _first_of_equals(
