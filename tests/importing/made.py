@@ -1,13 +1,17 @@
 """Small pictures, tables of them, and an encoder without a model, for the tests of the import."""
 
+import contextlib
 import csv
 import io
 import json
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 from PIL import Image
 
 COUNT = 12  # pictures
@@ -93,6 +97,24 @@ def imported(root: Path, source: Path | str, images: int = 0, **fields: Any) -> 
     out = next(path for n in range(99) if not (path := root / f"out{n or ''}").exists())
     request = Request(out, source and str(root / source), **{"encoder": encoder, **fields})
     return Imported(out, import_data(request, load_encoder))
+
+
+@contextlib.contextmanager
+def interrupted(place: str, times: int = 1) -> Iterator[None]:
+    """Stop the body, as Ctrl-C does, at some call of a function, which `place` names."""
+    module, _, name = place.rpartition(".")
+    owner, calls = resolve_name(module), []
+    real = getattr(owner, name)
+
+    def end(*inputs, **settings):
+        calls.append(inputs)
+        if len(calls) == times:
+            raise KeyboardInterrupt
+        return real(*inputs, **settings)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(owner, name, end)
+        yield
 
 
 def letters(word: str) -> np.ndarray:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from pkgutil import resolve_name
 
 import pytest
 
@@ -18,6 +17,7 @@ from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.request import Request
 from tests.importing.made import (
     PixelEncoder,
+    interrupted,
     load_encoder,
     rows_of,
     write_csv,
@@ -67,10 +67,6 @@ def files(directory: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in directory.iterdir()}
 
 
-class Killed(BaseException):
-    """Ends an import as a signal would, at a place that a test chooses."""
-
-
 @pytest.mark.slow
 def test_two_kills(tmp_path, source):
     """Kill a process of its own at random moments; the result equals an undisturbed one's."""
@@ -107,22 +103,10 @@ STEPS = [
 @pytest.mark.parametrize(("place", "times"), STEPS)
 def test_an_import_ends_anywhere_and_is_continued(tmp_path, source, monkeypatch, place, times):
     import_data(request(tmp_path / "whole", source))
-    calls, encoded = [], []
-
-    def end(*inputs, **settings):
-        calls.append(inputs)
-        if len(calls) == times:
-            raise Killed
-        return real(*inputs, **settings)
-
-    with monkeypatch.context() as patch:
-        module, _, attribute = place.rpartition(".")
-        real = getattr(resolve_name(module), attribute)
-        patch.setattr(place, end)
-        with pytest.raises(Killed):
-            import_data(request(tmp_path / "out", source))
+    with interrupted(place, times):
+        import_data(request(tmp_path / "out", source))
     assert not (tmp_path / "out").exists()
-    encode = PixelEncoder.encode_images
+    encoded, encode = [], PixelEncoder.encode_images
     monkeypatch.setattr(
         PixelEncoder, "encode_images", lambda self, x: encoded.extend(x) or encode(self, x)
     )
@@ -143,11 +127,9 @@ def test_a_complete_directory_is_never_overwritten(tmp_path, source):
     assert files(tmp_path / "out") == before and not (tmp_path / "out.partial").exists()
 
 
-def test_another_import_in_progress_is_refused(tmp_path, source, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(importer, "_write", lambda *inputs: (_ for _ in ()).throw(Killed))
-        with pytest.raises(Killed):
-            import_data(request(tmp_path / "out", source))
+def test_another_import_in_progress_is_refused(tmp_path, source):
+    with interrupted("l2rm_jax.importing.importer._write"):
+        import_data(request(tmp_path / "out", source))
     with pytest.raises(ConfigError, match="seed"):
         import_data(request(tmp_path / "out", source, seed=3))
     with source.open("a") as file:

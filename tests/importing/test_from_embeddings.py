@@ -11,10 +11,10 @@ from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.importing import Request, sharded_import
 from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.sharded_import import import_sharded
-from l2rm_jax.jobs import job
 from tests.importing.made import (
     captions_of,
     encoded,
+    interrupted,
     load_encoder,
     picture,
     read_directory,
@@ -183,14 +183,9 @@ def request_of_vectors(tmp_path):
     return Request(tmp_path / "out", str(tmp_path / "data"), split="1,0,0")
 
 
-def test_an_import_that_lacked_only_its_name_is_complete(request_of_vectors, tmp_path, monkeypatch):
+def test_an_import_that_lacked_only_its_name_is_complete(request_of_vectors, tmp_path):
     """Vectors in Parquet are copied again, and belong to the same import all the same."""
-
-    def stops(directory):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(job, "remove_unfinished", stops)
+    with interrupted("l2rm_jax.jobs.job.remove_unfinished"):
         import_data(request_of_vectors)
     assert not (tmp_path / "out.partial/work").exists()
     kept = (tmp_path / "out.partial/dataset.json").read_bytes()

@@ -25,6 +25,7 @@ from tests.importing.made import (
     PixelEncoder,
     captions_of,
     encoded,
+    interrupted,
     load_encoder,
     picture,
     write_tar,
@@ -82,16 +83,7 @@ def test_each_file_becomes_a_shard_and_no_row_is_lost(request_of_tars, tmp_path)
 
 def test_an_import_that_was_stopped_computes_no_shard_twice(request_of_tars, tmp_path, monkeypatch):
     import_sharded(replace(request_of_tars, out=tmp_path / "expected"), load_encoder)
-    done, write = [], sharded_import._write_shard
-
-    def stops(*arguments):
-        if len(done) == 2:
-            raise KeyboardInterrupt
-        done.append(arguments)
-        write(*arguments)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(sharded_import, "_write_shard", stops)
+    with interrupted("l2rm_jax.importing.sharded_import._write_shard", times=3):
         import_sharded(request_of_tars, load_encoder)
     other = replace(request_of_tars, image_column="jpg")
     with pytest.raises(ConfigError, match="columns"):
