@@ -20,8 +20,7 @@ from l2rm_jax.importing.chunks import Block
 from l2rm_jax.importing.sources import TEXTS, Source, find_files
 from l2rm_jax.importing.splits import NONE, SPLITS
 from l2rm_jax.importing.table_pairs import TablePairs, places_of_rows
-from l2rm_jax.jobs.files import replace_lines
-from l2rm_jax.jobs.full_disk import named_if_full
+from l2rm_jax.jobs.files import new_file, replace_lines
 
 _BLOCK = 1 << 16  # rows of a table written at once
 
@@ -158,15 +157,14 @@ def write_columns(
             continue
         places = places_of_rows(source, own)
         file = split_file(directory, split, "columns")
-        unfinished = file.with_name(f"{file.name}.unfinished")
+        file.unlink(missing_ok=True)  # of an import that was stopped
         with (
-            named_if_full(file),
+            new_file(file) as unfinished,
             unfinished.open("wb") as out,
             parquet.ParquetWriter(out, table.schema) as writer,
         ):
             for start in range(0, len(places), _BLOCK):
                 writer.write_table(table.take(pa.array(places[start : start + _BLOCK])))
-        unfinished.replace(file)
 
 
 def hash_source(kind: str, path: Path) -> list[str] | None:
