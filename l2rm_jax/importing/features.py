@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, UInt8
+from jaxtyping import Bool, Float, UInt8
 
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data.files import replace_array
@@ -98,21 +98,12 @@ def scan_vectors(
     return finite
 
 
-def vector_blocks(
-    array: Vectors,
-) -> Iterator[tuple[Int[np.ndarray, " block"], Float[np.ndarray, "block ..."]]]:
+def vector_blocks(array: Vectors) -> Iterator[chunks.Block]:
     """Read an array in blocks of about 32 MB, each with the numbers of its rows."""
     size = max(1, _BLOCK_BYTES // (array.nbytes // len(array)))
     for start in range(0, len(array), size):
         rows = np.arange(start, min(start + size, len(array)))
         yield rows, np.ascontiguousarray(still_whole(array)[rows])
-
-
-def finite_captions(array: Vectors, pairs: TablePairs, rejected: Rejected) -> TablePairs:
-    """The pairs whose caption vectors are finite; the others are rejected."""
-    right = scan_vectors(array, "caption vectors", None)[pairs.caption]
-    reject_pairs(rejected, pairs, ~right, "not finite: its caption vector")
-    return pairs.take(right)
 
 
 def write_caption_vectors(

@@ -16,7 +16,7 @@ from l2rm_jax.data.record import BY_RUN, DATASET_FILE, write_record
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import DataError
 from l2rm_jax.importing import splits, writing
-from l2rm_jax.importing.features import finite_captions, image_features, write_caption_vectors
+from l2rm_jax.importing.features import image_features, scan_vectors, write_caption_vectors
 from l2rm_jax.importing.from_embeddings import plan_of_shards
 from l2rm_jax.importing.pictures import missing_files
 from l2rm_jax.importing.rejected import Rejected
@@ -141,7 +141,9 @@ def _write(
     images = image_features(plan, encoder, work, rejected)
     pairs = pairs.take(images.is_right[pairs.image])
     if plan.caption_vectors is not None:
-        pairs = finite_captions(plan.caption_vectors, pairs, rejected)
+        right = scan_vectors(plan.caption_vectors, "caption vectors", None)[pairs.caption]
+        reject_pairs(rejected, pairs, ~right, "not finite: its caption vector")
+        pairs = pairs.take(right)
     split, pairs, how = _split(request, images.digest, pairs, rejected, plan.is_gallery)
     rejected.check(len(pairs.row))
     rejected.write()
