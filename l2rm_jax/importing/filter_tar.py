@@ -18,7 +18,7 @@ from jaxtyping import Int
 
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data.content_hashes import hash_file
-from l2rm_jax.data.files import file_states, is_hidden, open_array
+from l2rm_jax.data.files import file_states, open_array
 from l2rm_jax.data.ids import read_image_ids
 from l2rm_jax.data.parquet_vectors import open_parquet
 from l2rm_jax.data.record import DATASET_FILE, read_record, read_shards_record
@@ -31,7 +31,7 @@ from l2rm_jax.data.shards import (
 )
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import DataError
-from l2rm_jax.importing.samples import divide_samples, read_members
+from l2rm_jax.importing.samples import divide_samples, is_of_sample, read_members
 from l2rm_jax.importing.sources import find_files
 from l2rm_jax.importing.splits import rows_of_splits
 from l2rm_jax.importing.writing import hash_source
@@ -116,9 +116,9 @@ def filter_archive(
                 "archive; import it again, and audit that"
             )
         members, end = read_members(source)
-        keys, numbers, _ = divide_samples([each.name for each in members if _is_of_sample(each)])
+        keys, numbers, _ = divide_samples([each.name for each in members if is_of_sample(each)])
         is_kept, sample = np.isin(np.arange(len(keys)), rows - 1), iter(numbers)
-        stays = [not _is_of_sample(member) or is_kept[next(sample)] for member in members]
+        stays = [not is_of_sample(member) or is_kept[next(sample)] for member in members]
         if len(rows):
             starts = [0, *(member.offset for member in members), end]  # global headers come first
             _copy_parts(source, out, starts, [True, *stays])
@@ -128,14 +128,10 @@ def filter_archive(
     return job.part(number, copy)
 
 
-def _is_of_sample(member: tarfile.TarInfo) -> bool:
-    return member.isfile() and not is_hidden(member.name)
-
-
 def count_samples(source: str) -> int:
     """Number of samples of an archive."""
     members, _ = read_members(Path(source))
-    return len(divide_samples([each.name for each in members if _is_of_sample(each)])[0])
+    return len(divide_samples([each.name for each in members if is_of_sample(each)])[0])
 
 
 def _copy_parts(source: Path, out: Path, starts: Sequence[int], stays: Sequence[bool]) -> None:

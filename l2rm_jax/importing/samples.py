@@ -29,7 +29,6 @@ _log = logging.getLogger(__name__)
 KEY = "__key__"  # the column with the name that the files of a sample share
 TEXT_ENDINGS = ("txt", "text", "caption", "json")
 _LONGEST = 4 * MAX_CHARACTERS + 4  # bytes of a text; longer captions are rejected anyway
-_END = 2 * tarfile.BLOCKSIZE  # bytes of zeros after the last member
 _BLOCK = 1 << 20  # bytes read at once
 _FEW = 3  # texts; fewer may be tables
 _LOOKED_AT = 5  # texts that show whether they are tables of pictures
@@ -72,7 +71,7 @@ def read_tar(file: Path) -> pa.Table:
         [
             Member(member.name, file, member.offset_data, member.size)
             for member in members
-            if member.isfile() and not is_hidden(member.name)
+            if is_of_sample(member)
         ]
     )
 
@@ -93,29 +92,24 @@ def read_members(file: Path) -> tuple[list[tarfile.TarInfo], int]:
             end = archive.offset
     except tarfile.TarError as error:
         raise DataError(f"{file}: cannot be read ({first_line(error)})") from error
-    if problem := _problem_after(file, end):
+    size, is_zero = 0, True
+    with file.open("rb") as source:
+        source.seek(end)
+        while is_zero and (block := source.read(_BLOCK)):
+            size, is_zero = size + len(block), block.count(0) == len(block)
+    if not is_zero or size < 2 * tarfile.BLOCKSIZE:
         last = f"member {len(members):,}, {members[-1].name}" if members else "its start"
+        found = f"{size:,} bytes of zeros" if is_zero else "other data"
         raise DataError(
-            f"{file}: archive damaged after {last}: {problem} at byte {end:,}, expected two blocks "
-            "of zeros and the end of the file; download or write it again"
+            f"{file}: archive damaged after {last}: found {found} at byte {end:,}, expected two "
+            "blocks of zeros and the end of the file; download or write it again"
         )
     return members, end
 
 
-def _problem_after(file: Path, end: int) -> str:
-    """Describe data after the last member that are not zeros to the end of the file; "" if none."""
-    size = file.stat().st_size
-    if size < end + _END:
-        return f"found {max(0, size - end):,} bytes"
-    with file.open("rb") as source:
-        source.seek(end)
-        first = source.read(_END)
-        if any(first):
-            return "found no header of a member"
-        while block := source.read(_BLOCK):
-            if block.count(0) != len(block):
-                return "found more data behind zeros"
-    return ""
+def is_of_sample(member: tarfile.TarInfo) -> bool:
+    """Whether a member of an archive is a file of a sample."""
+    return member.isfile() and not is_hidden(member.name)
 
 
 def find_samples(files: Sequence[Path]) -> list[Path]:
