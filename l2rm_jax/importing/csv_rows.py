@@ -155,7 +155,7 @@ def find_dialect(file: Path, kind: str, known: Sequence[str]) -> Dialect:
 
     def sample(separator: str) -> list[list[str]]:
         records = islice(read_records(text.lines(), separator), _SAMPLED)
-        return [[_clean(field) for field in fields] for _, fields in records]
+        return [[as_unicode(field).strip(_BLANK) for field in fields] for _, fields in records]
 
     def fit(separator: str) -> tuple:
         first, *rows = samples[separator] or [[]]
@@ -170,11 +170,11 @@ def find_dialect(file: Path, kind: str, known: Sequence[str]) -> Dialect:
     check_size(file, len(first))
     has_header = any(map(is_known, first)) or not any(map(looks_like_picture, first))
     names = first if has_header else _names_by_content(rows)
-    return Dialect(text, separator, has_header, _unique(names))
-
-
-def _clean(field: str) -> str:
-    return as_unicode(field).strip(_BLANK)
+    unique: list[str] = []
+    for number, name in enumerate(names, 1):
+        name = name or f"column {number}"
+        unique.append(f"{name} (column {number})" if name in unique else name)
+    return Dialect(text, separator, has_header, tuple(unique))
 
 
 def _names_by_content(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -190,11 +190,3 @@ def _names_by_content(rows: Sequence[Sequence[str]]) -> list[str]:
     if texts:
         names[max(texts, key=texts.__getitem__)] = "caption"
     return names
-
-
-def _unique(names: Sequence[str]) -> tuple[str, ...]:
-    unique: list[str] = []
-    for number, name in enumerate(names, 1):
-        name = name or f"column {number}"
-        unique.append(f"{name} (column {number})" if name in unique else name)
-    return tuple(unique)

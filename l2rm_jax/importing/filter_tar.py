@@ -11,7 +11,6 @@ import tarfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Int
@@ -68,9 +67,17 @@ def filter_samples(
     data, audit, out = Path(data), Path(audit), Path(out)
     check_new(out, "directory")
     base, files, hashes, wanted = _samples_to_keep(data, audit, executor)
+    samples = hashlib.blake2b(digest_size=16)
+    for rows in wanted:
+        samples.update(f"{len(rows)} ".encode() + rows.astype(np.int64).tobytes())
+    identity = {
+        "l2rm_jax": __version__,
+        "files": file_states(files),
+    }  # of a copy
+    identity["samples"] = samples.hexdigest()
     job = Job(out, "filter")
     with job.locked():
-        job.claim(_identity(files, wanted))
+        job.claim(identity)
         names = [job.partial / file.relative_to(base) for file in files]
         archives = zip(files, hashes, wanted, names, strict=True)
         calls = ((job, number, *archive) for number, archive in enumerate(archives))
@@ -128,9 +135,9 @@ def filter_archive(
     return job.part(number, copy)
 
 
-def count_samples(source: str) -> int:
+def count_samples(source: Path) -> int:
     """Number of samples of an archive."""
-    members, _ = read_members(Path(source))
+    members, _ = read_members(source)
     return len(divide_samples([each.name for each in members if is_of_sample(each)])[0])
 
 
@@ -181,7 +188,7 @@ def _samples_to_keep(
             )
         return _of_shards(Path(source["path"]), stays - 1)
     base, files = _archives(source["path"])
-    counts = list(executor.map(count_samples, ((str(file),) for file in files)))
+    counts = list(executor.map(count_samples, ((file,) for file in files)))
     if sum(counts) != record["rows"]["read"] or len(files) != len(source["hashes"]):
         raise DataError(
             f"{source['path']}: found {sum(counts):,} samples, expected "
@@ -249,15 +256,3 @@ def _divided(rows: Rows, counts: Sequence[int]) -> list[Rows]:
     ends = np.cumsum(counts)
     parts = np.split(rows, np.searchsorted(rows, ends[:-1], side="right"))
     return [part - (end - count) for part, end, count in zip(parts, ends, counts, strict=True)]
-
-
-def _identity(files: Sequence[Path], wanted: Sequence[Rows]) -> dict[str, Any]:
-    """Everything that the copy depends on: only a copy with the same identity is resumed."""
-    samples = hashlib.blake2b(digest_size=16)
-    for rows in wanted:
-        samples.update(f"{len(rows)} ".encode() + rows.astype(np.int64).tobytes())
-    return {
-        "l2rm_jax": __version__,
-        "files": file_states(files),
-        "samples": samples.hexdigest(),
-    }

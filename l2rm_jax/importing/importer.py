@@ -24,7 +24,6 @@ from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.resolve import Plan, hash_pairs, read_plan
 from l2rm_jax.importing.splits import NONE, SPLITS
 from l2rm_jax.importing.table_pairs import TablePairs, reject_pairs
-from l2rm_jax.jobs import Job
 from l2rm_jax.pretrained.feature_encoder import PIXELS, Encoder
 from l2rm_jax.version import __version__
 
@@ -63,7 +62,9 @@ def import_data(
             )
         missing = missing_files(plan.source, plan.pictures, plan.pairs.image)
         job.check(_identity(request, plan))
-        if not (job.partial / DATASET_FILE).exists():  # else all was checked
+        file = job.partial / DATASET_FILE  # of an import that lacked only its name when it stopped
+        record = json.loads(file.read_bytes()) if file.exists() else None
+        if record is None:  # else all was checked
             rejected.check(len(plan.pairs.row))
             # Now rather than after encoding the others.
             absent = Rejected(job.partial, request.max_rejected)
@@ -76,7 +77,8 @@ def import_data(
             encoder = (load or load_encoder)(request.encoder, request.tokens or None)
             described = encoder.describe()
         identity = {**_identity(request, plan), "encoder": described}
-        record = _finished_record(job, identity)
+        if record is not None and record["fingerprint"] != _fingerprint(identity):
+            raise job.other_work("all is imported")
         if record is None:
             job.claim(identity)
             record = _write(request, plan, encoder, rejected, identity)
@@ -117,15 +119,6 @@ def _identity(request: Request, plan: Plan) -> dict[str, Any]:
 
 def _fingerprint(identity: dict[str, Any]) -> str:
     return hashlib.blake2b(json.dumps(identity).encode(), digest_size=16).hexdigest()
-
-
-def _finished_record(job: Job, identity: dict[str, Any]) -> dict[str, Any] | None:
-    """`dataset.json` of an import that was stopped just before its directory got its name."""
-    file = job.partial / DATASET_FILE
-    record = json.loads(file.read_bytes()) if file.exists() else None
-    if record is not None and record["fingerprint"] != _fingerprint(identity):
-        raise job.other_work("all is imported")
-    return record
 
 
 def _write(

@@ -193,9 +193,12 @@ def image_keys(
     """
     if not any(_holds_pictures(part, name) for part in source.parts for name in columns.image):
         return _name_keys(source, columns, base), None
-    cells = pa.chunked_array(
-        [chunk for part in source.parts for chunk in _first_present(part, columns.image).chunks]
-    )
+    chunks: list[pa.Array] = []
+    for part in source.parts:  # of several columns, in each row the first that is there
+        found = [part.table[name] for name in columns.image if name in part.table.column_names]
+        found = found or [pa.chunked_array([pa.nulls(len(part.table))])]
+        chunks += (found[0] if len(found) == 1 else pc.coalesce(*found)).chunks  # one: no copy
+    cells = pa.chunked_array(chunks)
     keys: list[str | None] = []
     with progress_bar(len(cells), "reading the source", unit="rows") as bar:
         for cell in cells:
@@ -253,14 +256,6 @@ def _holds_pictures(part: Part, name: str) -> bool:
         return False
     kind = part.table.schema.field(name).type
     return pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-
-
-def _first_present(part: Part, names: Sequence[str]) -> pa.ChunkedArray:
-    """The pictures of several columns: of each row the first that is there."""
-    columns = [part.table[name] for name in names if name in part.table.column_names]
-    if not columns:
-        return pa.chunked_array([pa.nulls(len(part.table))])
-    return columns[0] if len(columns) == 1 else pc.coalesce(*columns)
 
 
 def picture_of(value: Any) -> tuple[bytes | None, str]:
