@@ -148,6 +148,7 @@ def test_broken_pictures_are_listed_and_converted_ones_counted(root):
     converted = found.record["converted"]
     assert converted["turned upright"] == 1 and converted["first frame"] == 1
     assert sorted(found.pairs) == sorted(odd) and found.record["same_content"] == 0
+    assert "turned upright 1" in describe_import(found.record, found.out)
 
 
 def test_the_same_picture_stays_in_one_split(root):

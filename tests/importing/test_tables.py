@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from l2rm_jax.importing import delimited
 from l2rm_jax.importing.columns import find_columns
 from l2rm_jax.importing.csv_rows import find_dialect, read_records
 from l2rm_jax.importing.delimited import read_table
@@ -15,6 +16,11 @@ from l2rm_jax.importing.text_io import guess_encoding
 
 NAMES = [f"p{number}.jpg" for number in range(30)]
 ROWS = [(name, f"the plain cup {name}") for name in NAMES]
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(delimited, "_CHUNK", 7)
 
 
 def write(path: Path, lines: list[str], end: str = "\n", encoding: str = "utf-8") -> Path:
