@@ -164,6 +164,7 @@ def test_the_same_picture_stays_in_one_split(root):
         ids = [found.files[f"{split}_ids.txt"] for split in ("train", "dev", "test")]
         assert [len({name[0] for name in own}) for own in ids] == [3, 1, 2]
         assert found.record["same_content"] == 12
+    assert "train split" in describe_import(found.record, found.out)
 
 
 def test_the_same_picture_in_two_splits_of_a_table(root):
