@@ -20,7 +20,6 @@ from l2rm_jax.data.same_names import number_variants
 from l2rm_jax.data.shards import (
     CAPTION,
     DIGEST,
-    ShardRows,
     Shards,
     common_columns,
     name_column,
@@ -54,7 +53,11 @@ def plan_of_shards(request: Request, work: Path, rejected: Rejected) -> Plan:
     names = joined([text_column(part, columns.image[0]) for part in source.parts])
     names = pc.if_else(pc.equal(names, ""), None, names)  # "" names no image
     digests = _digests(source)
-    keys = _keys(names, rows_of(shards.images)) if digests is None else digests
+    keys = digests
+    if keys is None:  # an image is a name with a vector; without a name there is none
+        name = names.dictionary_encode().indices.fill_null(-1).to_numpy().astype(np.int64)
+        variant = pa.array(number_variants(name, rows_of(shards.images))).cast(names.type)
+        keys = pc.binary_join_element_wise(names, variant, pa.scalar("\n", names.type))
     if columns.captions:
         pairs = _pairs(source, columns, keys, names, rejected)
     else:
@@ -123,13 +126,6 @@ def _digests(source: Source) -> pa.Array | None:
             f"{DIGEST}, expected {2 * DIGEST_BYTES} hexadecimal digits"
         )
     return digests
-
-
-def _keys(names: pa.Array, vectors: ShardRows) -> pa.Array:
-    """Identify the image of each row by its name and its vector; null without a name."""
-    name = names.dictionary_encode().indices.fill_null(-1).to_numpy().astype(np.int64)
-    variant = pa.array(number_variants(name, vectors)).cast(names.type)
-    return pc.binary_join_element_wise(names, variant, pa.scalar("\n", names.type))
 
 
 def _pairs(

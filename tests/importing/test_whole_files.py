@@ -24,10 +24,6 @@ def archive(tmp_path):
     return write_tar(tmp_path / "a.tar", {f"{n}.txt": f"text {n}".encode() for n in range(COUNT)})
 
 
-def test_whole_archive(archive):
-    assert len(read_tar(archive)) == COUNT
-
-
 @pytest.mark.parametrize(
     "damage",
     [
@@ -40,6 +36,7 @@ def test_whole_archive(archive):
     ],
 )
 def test_damaged_archive(archive, damage):
+    assert len(read_tar(archive)) == COUNT
     archive.write_bytes(damage(archive.read_bytes()))
     with pytest.raises(DataError, match=r"a\.tar: archive damaged after member \d+"):
         read_tar(archive)
