@@ -7,7 +7,7 @@ which their readers check. Archives and Arrow's streams have marks, which are ch
 import tarfile
 from pathlib import Path
 
-from l2rm_jax.errors import DataError, first_line
+from l2rm_jax.errors import DataError
 
 _END = 2 * tarfile.BLOCKSIZE  # bytes of zeros after the last member
 _BLOCK = 1 << 20  # bytes read at once
@@ -24,13 +24,15 @@ def read_members(file: Path) -> tuple[list[tarfile.TarInfo], int]:
       DataError: it is no archive, or it is damaged: `tarfile` itself takes a header that it cannot
         read for the end, and so loses the members after it.
     """
+    members, problem, end = [], "", 0
     try:
         with tarfile.open(file, "r:") as archive:
-            members = archive.getmembers()
-            end = archive.offset
+            for member in archive:
+                members.append(member)
+                end = archive.offset
     except tarfile.TarError as error:
-        raise DataError(f"{file}: cannot be read ({first_line(error)})") from error
-    if problem := _problem_after(file, end):
+        problem = f"found {error}"
+    if problem := problem or _problem_after(file, end):
         last = f"member {len(members):,}, {members[-1].name}" if members else "its start"
         raise DataError(
             f"{file}: archive damaged after {last}: {problem} at byte {end:,}, expected two blocks "

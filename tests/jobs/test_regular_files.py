@@ -21,7 +21,13 @@ from l2rm_jax.pages.thumbnails import make_thumbnail
 from l2rm_jax.published.checkpoint import read_checkpoint
 from l2rm_jax.run.config_file import read_config
 
-KINDS = {"fifo": "a FIFO", "socket": "a socket", "zero": "a device", "directory": "a directory"}
+KINDS = {
+    "fifo": "a FIFO",
+    "socket": "a socket",
+    "zero": "a device",
+    "directory": "a directory",
+    "kernel": "a file of /proc",
+}
 
 
 def make(kind: str, path: Path) -> Path:
@@ -32,6 +38,8 @@ def make(kind: str, path: Path) -> Path:
         path.mkdir()
     elif kind == "zero":
         path.symlink_to("/dev/zero")
+    elif kind == "kernel":  # it waits for the next line of the system's log
+        path.symlink_to("/proc/kmsg")
     else:
         place = Path.cwd()
         os.chdir(path.parent)  # names of sockets are short
