@@ -3,9 +3,11 @@
 The files below /proc call themselves regular, but some wait for the system to write.
 """
 
+import json
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 from l2rm_jax.errors import DataError
 
@@ -67,6 +69,14 @@ def read_regular(path: str | Path, most: int) -> bytes:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     finally:
         os.close(place)
+
+
+def parse_json(content: bytes | str) -> Any:
+    """Parse JSON; content that is nested too deeply is a `ValueError`, as other damage is."""
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def _check_state(path: str | Path, state: os.stat_result) -> None:
