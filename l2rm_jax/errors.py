@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import errno
 import os
 import re
 import shlex
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 _KEPT = 20  # messages of one kind that an error keeps
 _SHOWN = 5  # problems of one kind that a list of them shows
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # there is no room for a file
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+")
 
 
@@ -82,6 +84,11 @@ class StoppedError(L2RMError, RuntimeError):
 
 class CheckpointError(L2RMError, RuntimeError):
     """A checkpoint or a work directory cannot be read or written."""
+
+
+def is_full(error: OSError) -> bool:
+    """Return whether an error says that there is no room for a file."""
+    return error.errno in _FULL
 
 
 def first_line(error: BaseException, max_chars: int = 1000) -> str:
@@ -187,7 +194,7 @@ class Problems:
         """Call `check(*inputs, **settings)` and record its error, if it raises one.
 
         Args:
-          check: function that may raise `L2RMError` or `OSError`.
+          check: function that may raise `L2RMError` or `OSError`; one of a full disk is raised.
           *inputs: results of earlier attempts; None stands for one that failed.
           **settings: further arguments, which may be None.
 
@@ -199,6 +206,8 @@ class Problems:
         try:
             return check(*inputs, **settings)
         except OSError as error:  # a name that is too long, a file without read permission
+            if is_full(error):
+                raise
             return self.attempt(_raise_unreadable, error)
         except L2RMError as error:
             self._first = self._first if self.messages else error

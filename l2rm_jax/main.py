@@ -13,6 +13,7 @@ if __name__ == "__main__":
 import logging
 import os
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -343,7 +344,13 @@ def run_command() -> None:
         return
     show_log()
     prepare_process()
-    main(words)
+    try:
+        main(words)
+    except SystemExit as error:
+        # After an error, threads of a library may wait in vain: those of orbax, for minutes.
+        if isinstance(error.code, str) and threading.active_count() > 1:
+            exit_now(error.code, 1)
+        raise
 
 
 if __name__ == "__main__":

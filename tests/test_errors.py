@@ -1,5 +1,7 @@
 """Errors that carry several problems."""
 
+import errno
+import os
 import pickle
 from pathlib import Path
 
@@ -41,6 +43,14 @@ def test_a_file_that_cannot_be_read_is_a_data_error(tmp_path):
     assert problems.attempt(Path.read_bytes, tmp_path) is None
     with pytest.raises(DataError, match=f"{tmp_path}: .*Is a directory"):
         problems.raise_all()
+
+
+def test_a_full_disk_is_no_problem_of_the_data():
+    def write():
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "a.npy")
+
+    with pytest.raises(OSError, match=r"No space left on device: 'a\.npy'"):
+        Problems().attempt(write)
 
 
 def test_a_list_of_problems_keeps_the_first_hint():

@@ -291,6 +291,16 @@ def test_plugins_may_lie_where_the_command_is_run(place, monkeypatch, capsys):
     assert sys.path[0] == str(place)
 
 
+def test_an_error_does_not_wait_for_threads(place):
+    """Orbax has threads that wait for minutes for a checkpoint that could not be written."""
+    (place / "waiting.py").write_text(
+        "import threading\nthreading.Thread(target=threading.Event().wait).start()\nquit()"
+    )
+    command = [sys.executable, "-m", "l2rm_jax", "check", "--config.plugins=waiting"]
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and done.stderr.startswith("error: plugins: importing waiting")
+
+
 def test_the_script_l2rm_is_this_command(monkeypatch, capsys):
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     module, _, name = scripts["l2rm"].partition(":")

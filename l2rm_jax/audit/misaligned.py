@@ -17,6 +17,7 @@ from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.errors import DataError, expand_home
 from l2rm_jax.jobs import Job
 from l2rm_jax.jobs.files import replace_file
+from l2rm_jax.jobs.regular_files import parse_json
 from l2rm_jax.jobs.shares import WRITER, Part, wait_for
 from l2rm_jax.joins import Finding, KnownModels, Misaligned, find_misaligned
 from l2rm_jax.judging import Judgement, KeptJudge, read_judgement
@@ -191,7 +192,7 @@ def read_findings(directory: Path, stored: Int[np.ndarray, " pairs"]) -> Misalig
     if not (directory / FINDINGS).is_file():
         return None
     try:
-        content = json.loads((directory / FINDINGS).read_bytes())
+        content = parse_json((directory / FINDINGS).read_bytes())
         findings = tuple(Finding(**finding) for finding in content["findings"])
         suspicious = np.zeros(len(stored), bool)
         suspicious[np.array(content["rows_without_image"], int)] = True
@@ -247,7 +248,12 @@ def read_sentences(path: str | Path) -> list[str]:
     file = _directory_of(path) / FINDINGS
     if not file.is_file():
         return []
-    return [finding["sentence"] for finding in json.loads(file.read_bytes())["findings"]]
+    try:
+        return [finding["sentence"] for finding in parse_json(file.read_bytes())["findings"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{file}: cannot be read ({error}), expected findings of an audit"
+        ) from None
 
 
 def examples(

@@ -1,6 +1,5 @@
 """Read a finished audit from its directory."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from l2rm_jax.audit.table import columns_of_user, decisions_of, read_table
 from l2rm_jax.data.layouts import picture_files
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.errors import DataError, expand_home
-from l2rm_jax.jobs.regular_files import refuse_other_kinds
+from l2rm_jax.jobs.regular_files import parse_json, refuse_other_kinds
 from l2rm_jax.judging import JUDGEMENT_FILE, read_judgement
 
 
@@ -32,7 +31,7 @@ def open_audit(directory: str | Path) -> Audit:
     judgement = read_judgement(directory / JUDGEMENT_FILE, is_decided=False)
     refuse_other_kinds(directory / "report.json")
     try:
-        report: dict[str, Any] = json.loads((directory / "report.json").read_bytes())
+        report: dict[str, Any] = parse_json((directory / "report.json").read_bytes())
         inputs, settings = report["inputs"], Settings(**report["settings"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from l2rm_jax.cli.mode import Command, Mode
 from l2rm_jax.cli.words import command_text
-from l2rm_jax.errors import ConfigError, L2RMError
-from l2rm_jax.jobs.full_disk import is_full, written_file
+from l2rm_jax.errors import ConfigError, L2RMError, is_full
+from l2rm_jax.jobs.full_disk import written_file
 
 # Modules of the extras in pyproject.toml, and the extra that installs each.
 EXTRAS = {

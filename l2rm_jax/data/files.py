@@ -12,7 +12,7 @@ import numpy as np
 
 from l2rm_jax.errors import DataError, first_line
 from l2rm_jax.jobs.files import replace_file
-from l2rm_jax.jobs.regular_files import refuse_other_kinds
+from l2rm_jax.jobs.regular_files import check_regular, refuse_other_kinds
 
 _log = logging.getLogger(__name__)
 # Folders of macOS, Synology, Linux and Windows, in small letters.
@@ -32,8 +32,7 @@ def open_array(path: Path) -> np.ndarray:
       DataError: the file is missing, is not a `.npy` file, is truncated, or holds Python objects or
         no data.
     """
-    if not path.is_file():
-        raise DataError(f"{path}: no such file")
+    check_regular(path)
     size = path.stat().st_size
     try:
         with path.open("rb") as file:

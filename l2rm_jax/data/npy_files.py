@@ -13,8 +13,8 @@ from typing import TypeVar
 import numpy as np
 from jaxtyping import Int, Shaped
 
-from l2rm_jax.errors import DataError
-from l2rm_jax.jobs.full_disk import is_full, named_if_full
+from l2rm_jax.errors import DataError, is_full
+from l2rm_jax.jobs.full_disk import named_if_full
 
 T = TypeVar("T")
 _ROWS = 4096  # rows of an array that are written at once

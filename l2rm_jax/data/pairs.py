@@ -33,6 +33,7 @@ from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import DataError, Problems
 from l2rm_jax.linear.rows import Rows, TakenRows
 
+_SAMPLED = 1024  # rows of features, evenly spaced, that a fingerprint hashes
 SUSPICIOUS = 0.5  # a pair with a higher probability of being mismatched counts as mismatched
 
 Images = RegionFeatures | Pixels | Rows
@@ -211,9 +212,11 @@ class Pairs:
     def fingerprint(self) -> str:
         """Hash the stored images' rows and the texts, or the vectors without texts; and own ids.
 
-        The same captions, rows and ids have one fingerprint, whatever the features of their images.
+        Features in files are hashed too, by a sample of their rows, in a part that names their
+        shape: so the same captions, rows and ids may have features of several encoders.
         """
         own = self._caption_fingerprint()
+        own += _hash_sample("images", self.images) + _hash_sample("captions", self.captions)
         if self.ids is None or all(name == f"{row}" for row, name in enumerate(self.ids)):
             return own
         names = hashlib.blake2b(digest_size=16)
@@ -339,6 +342,18 @@ def _rows(captions: Any, rows: Int[np.ndarray, " n"]) -> np.ndarray:
     if isinstance(captions, list):
         return np.concatenate([[len(words), *words] for words in captions]).astype(np.int64)
     return np.asarray(captions[rows], np.float32)
+
+
+def _hash_sample(name: str, features: Any) -> str:
+    """Return a part of a fingerprint: of features in a file; "" for computed ones, as bits vary."""
+    if not isinstance(features, RegionFeatures) or not Path(features.name).is_file():
+        return ""
+    digest, count = hashlib.blake2b(digest_size=16), len(features)
+    rows = np.arange(count) if count < _SAMPLED else np.arange(_SAMPLED) * count // _SAMPLED
+    for row in rows:
+        digest.update(features.rows([row]).tobytes())
+    shape = "x".join(map(str, features.shape))
+    return f"+{name}-{shape}:{digest.hexdigest()}"
 
 
 def same_pairs(found: str, expected: str) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import DataError, first_line
 from l2rm_jax.jobs.files import replace_file
+from l2rm_jax.jobs.regular_files import parse_json
 from l2rm_jax.pretrained.feature_encoder import PIXELS
 
 DATASET_FILE = "dataset.json"
@@ -67,7 +68,7 @@ def write_record(directory: Path, record: Mapping[str, Any]) -> None:
 def _load(file: Path) -> Any:
     """Read the content of a JSON file; None if it does not exist."""
     try:
-        return json.loads(file.read_bytes()) if file.is_file() else None
+        return parse_json(file.read_bytes()) if file.is_file() else None
     except ValueError as error:
         raise _unreadable(file, error) from error
 

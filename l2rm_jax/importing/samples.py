@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from l2rm_jax.data.captions import MAX_CHARACTERS
 from l2rm_jax.data.files import is_hidden
-from l2rm_jax.errors import DataError, first_line
+from l2rm_jax.errors import DataError
 from l2rm_jax.importing.column_names import PICTURE_ENDINGS
 from l2rm_jax.importing.json_rows import text_table
 from l2rm_jax.importing.limits import check_size
@@ -86,20 +86,21 @@ def read_members(file: Path) -> tuple[list[tarfile.TarInfo], int]:
       DataError: it is no archive, or it is damaged: `tarfile` itself takes a header that it cannot
         read for the end, and so loses the members after it.
     """
+    members, end, size, is_zero, cut = [], 0, 0, True, ""
     try:
         with tarfile.open(file, "r:") as archive:
-            members = archive.getmembers()
-            end = archive.offset
+            for member in archive:
+                members.append(member)
+                end = archive.offset
     except tarfile.TarError as error:
-        raise DataError(f"{file}: cannot be read ({first_line(error)})") from error
-    size, is_zero = 0, True
+        cut = str(error)
     with file.open("rb") as source:
         source.seek(end)
         while is_zero and (block := source.read(_BLOCK)):
             size, is_zero = size + len(block), block.count(0) == len(block)
-    if not is_zero or size < 2 * tarfile.BLOCKSIZE:
+    if cut or not is_zero or size < 2 * tarfile.BLOCKSIZE:
         last = f"member {len(members):,}, {members[-1].name}" if members else "its start"
-        found = f"{size:,} bytes of zeros" if is_zero else "other data"
+        found = cut or (f"{size:,} bytes of zeros" if is_zero else "other data")
         raise DataError(
             f"{file}: archive damaged after {last}: found {found} at byte {end:,}, expected two "
             "blocks of zeros and the end of the file; download or write it again"

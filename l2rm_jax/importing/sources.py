@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from l2rm_jax.data.files import is_hidden, visible_files
 from l2rm_jax.data.parquet_vectors import open_parquet
-from l2rm_jax.errors import DataError, first_line, nearest_flag
+from l2rm_jax.errors import DataError, first_line, is_full, nearest_flag
 from l2rm_jax.importing.delimited import Skipped, read_table
 from l2rm_jax.importing.json_rows import is_cell, read_json
 from l2rm_jax.importing.limits import check_size
@@ -31,7 +31,6 @@ from l2rm_jax.importing.samples import (
     read_tar,
 )
 from l2rm_jax.importing.splits import NONE, SPLITS, split_number
-from l2rm_jax.jobs.full_disk import is_full
 from l2rm_jax.jobs.regular_files import check_regular
 
 _log = logging.getLogger(__name__)

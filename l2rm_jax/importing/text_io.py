@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from l2rm_jax.errors import DataError
 from l2rm_jax.jobs.regular_files import check_regular
 
 _SAMPLE = 1 << 20  # bytes that show the ends of lines
@@ -14,6 +15,7 @@ _MARKS = {
     codecs.BOM_UTF16_LE: "utf-16-le",
     codecs.BOM_UTF16_BE: "utf-16-be",
 }
+_COMPRESSED = (b"\x1f\x8b", b"PK\x03\x04", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
 _SEPARATOR = r'\ufeff?"?(?i:sep)=([^\w"\r\n])(?:\1| )*"?'  # maybe with empty fields after it
 _NOT_GUESSED = ["utf_7", "utf_16", "utf_16_le", "utf_16_be", "utf_32", "utf_32_le", "utf_32_be"]
 _ESCAPED = range(0xDC80, 0xDD00)  # what `surrogateescape` makes of a byte that is not UTF-8
@@ -59,11 +61,13 @@ def open_text(path: Path) -> TextFile:
     """Find out how a text file is to be read.
 
     Raises:
-      DataError: it is no regular file.
+      DataError: it is no regular file, or compressed.
     """
     check_regular(path)
     with path.open("rb") as file:
         sample = file.read(_SAMPLE)
+    if sample.startswith(_COMPRESSED):
+        raise DataError(f"{path}: found a compressed file, expected text; unpack it first")
     mark = next((mark for mark in _MARKS if sample.startswith(mark)), b"")
     encoding = _MARKS.get(mark, "utf-8")
     for first, name in enumerate(("utf-16-be", "utf-16-le")):  # without its mark: every other is 0

@@ -8,8 +8,8 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from l2rm_jax.errors import ConfigError
-from l2rm_jax.jobs.full_disk import is_full, named_if_full
+from l2rm_jax.errors import ConfigError, is_full
+from l2rm_jax.jobs.full_disk import named_if_full
 
 _FLAGS = {"directory": "out", "page": "html"}  # of the command line, by the kind of path
 

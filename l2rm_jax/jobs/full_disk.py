@@ -1,19 +1,13 @@
 """Errors of a full disk: the file that was written is named, which Python does not do."""
 
 import contextlib
-import errno
 import io
 import os
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # there is no room for a file
-
-
-def is_full(error: OSError) -> bool:
-    """Return whether an error says that there is no room for a file."""
-    return error.errno in _FULL
+from l2rm_jax.errors import is_full
 
 
 @contextlib.contextmanager

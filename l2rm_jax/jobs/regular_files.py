@@ -1,13 +1,19 @@
-"""Read regular files only, up to a size: a device never ends, and a FIFO waits for its writer."""
+"""Read regular files only, up to a size: a device never ends, and a FIFO waits for its writer.
 
+The files below /proc call themselves regular, but some wait for the system to write.
+"""
+
+import json
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 from l2rm_jax.errors import DataError
 
 # Most bytes of a file that is read as a whole, by its content.
 PICTURE, JSON, TEXT = 1 << 28, 1 << 31, 1 << 34
+_SYSTEM = "/proc"
 _KINDS = {
     stat.S_IFIFO: "a FIFO",
     stat.S_IFSOCK: "a socket",
@@ -24,10 +30,10 @@ def check_regular(path: str | Path) -> None:
       DataError: it is something else, or there is no such file.
     """
     try:
-        mode = os.stat(path).st_mode
+        state = os.stat(path)
     except (OSError, ValueError) as error:  # ValueError: a name with a null character
         raise _missing(path, error) from error
-    _check_mode(path, mode)
+    _check_state(path, state)
 
 
 def refuse_other_kinds(path: str | Path) -> None:
@@ -54,7 +60,7 @@ def read_regular(path: str | Path, most: int) -> bytes:
         raise _missing(path, error) from error
     try:
         state = os.fstat(place)
-        _check_mode(path, state.st_mode)
+        _check_state(path, state)
         if state.st_size > most:
             raise DataError(f"{path}: found {state.st_size:,} bytes, expected at most {most:,}")
         with open(place, "rb", closefd=False) as file:
@@ -65,10 +71,21 @@ def read_regular(path: str | Path, most: int) -> bytes:
         os.close(place)
 
 
-def _check_mode(path: str | Path, mode: int) -> None:
-    if not stat.S_ISREG(mode):
-        kind = _KINDS.get(stat.S_IFMT(mode), "something else")
-        raise DataError(f"{path}: found {kind}, expected a file")
+def parse_json(content: bytes | str) -> Any:
+    """Parse JSON; content that is nested too deeply is a `ValueError`, as other damage is."""
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _check_state(path: str | Path, state: os.stat_result) -> None:
+    kind = _KINDS.get(stat.S_IFMT(state.st_mode), "something else")
+    if stat.S_ISREG(state.st_mode):
+        if state.st_size or not os.path.exists(_SYSTEM) or state.st_dev != os.stat(_SYSTEM).st_dev:
+            return
+        kind = f"a file of {_SYSTEM}"
+    raise DataError(f"{path}: found {kind}, expected a file")
 
 
 def _missing(path: str | Path, error: OSError | ValueError) -> DataError:

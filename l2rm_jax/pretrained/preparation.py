@@ -16,6 +16,7 @@ from l2rm_jax.errors import DataError
 
 FILTERS = range(6)  # numbers of Pillow's filters for resizing
 _BICUBIC, _CROP = 3, 224
+_LONGEST = 4096  # pixels of the short side of a picture before it is cut
 _DEFAULTS = {
     "clip": {
         "size": {"shortest_edge": 224},
@@ -125,7 +126,7 @@ def _short_side(settings: Mapping[str, Any], kind: str, side: int, problems: lis
     crop = settings.get("crop_size", _CROP)
     is_cut = crops and crop in (side, square)
     short = size.get("shortest_edge") if isinstance(size, Mapping) and len(size) == 1 else None
-    if type(short) is int and short >= side and is_cut:
+    if type(short) is int and side <= short <= max(side, _LONGEST) and is_cut:
         return short
     cut = f"crop_size {crop!r}" if crops else "without do_center_crop"
     problems.append(

@@ -22,7 +22,7 @@ from l2rm_jax.run.results import to_jsonable, write_json
 CONFIG_FILE = "config.json"
 HASHES_FILE = "data_hashes.json"  # of the data that a run began with
 LOCK_FILE = "lock"
-_PATTERN = "[]*?"  # characters of patterns of file names
+_UNFIT = r"[\[\]*?\\\udc80-\udcff]"  # for orbax: patterns, backslashes, bytes that are not UTF-8
 # Files that a run writes after its config. The empty checkpoint directories are made before it.
 _WRITTEN_LATER = ("checkpoints/*/*", "metrics.jsonl", "results.json")
 
@@ -119,6 +119,9 @@ def load_config(name: str, plugins: Iterable[str] = ()) -> ConfigDict:
     file, variant = find_config(name)
     try:
         config = runpy.run_path(str(file))["get_config"](*([variant] if variant else []))
+        if not isinstance(config, ConfigDict):
+            found = type(config).__name__
+            raise ConfigError(f"{name}: get_config: found {found}, expected a ConfigDict")
         values, names = flat(config), tuple(dict.fromkeys((*config.plugins, *plugins)))
     except L2RMError:
         raise
@@ -236,14 +239,15 @@ def check_plain_path(workdir: str | Path) -> None:
     """Check that checkpoints can be read back from a directory: orbax globs their paths.
 
     Raises:
-      ConfigError: the absolute path holds a character of patterns, so that others could match.
+      ConfigError: the absolute path holds a character of patterns, so that others could match, or
+        one that its array format changes.
     """
     path = str(Path(workdir).absolute())
-    if found := sorted(set(_PATTERN) & set(path)):
-        plain = re.sub(r"[\[\]*?]+", "_", str(workdir)).strip("_")
+    if found := sorted(set(re.findall(_UNFIT, path))):
+        plain = re.sub(f"{_UNFIT}+", "_", str(workdir)).strip("_")
         raise ConfigError(
             f"{path}: found {' '.join(found)} in the path, with which checkpoints cannot be read "
-            f"back, expected a path without {' '.join(_PATTERN)}",
+            "back, expected a path in UTF-8 without [ ] * ? \\",
             hint=f"--workdir={shlex.quote(plain)}" if plain != str(workdir) else None,
         )
 

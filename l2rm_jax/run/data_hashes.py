@@ -4,7 +4,6 @@ Files that have not changed by their size, times and place on the disk are not r
 """
 
 import hashlib
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from l2rm_jax.data.record import is_undivided
 from l2rm_jax.data.train_pairs import Data, TrainPairs
 from l2rm_jax.devices.hosts import is_primary
 from l2rm_jax.errors import ConfigError, DataError, first_line
+from l2rm_jax.jobs.regular_files import parse_json
 from l2rm_jax.run.config_file import CONFIG_FILE, HASHES_FILE, read_config
 from l2rm_jax.run.results import write_json
 
@@ -110,7 +110,7 @@ def check_hashes(config: ConfigDict, splits: Sequence[TrainPairs], workdir: str 
     if not path or (before == path and not file.exists()):
         return
     try:
-        saved = dict(json.loads(file.read_bytes()))
+        saved = dict(parse_json(file.read_bytes()))
     except (OSError, ValueError, TypeError) as error:
         raise DataError(
             f"{file}: cannot be read ({first_line(error)}), expected hashes of the data in {before}"
@@ -150,7 +150,7 @@ def check_own_images(workdir: str | Path, directory: str | Path, split: Pairs) -
         return
     own = read_config(workdir).data
     is_own = Path(own.path).resolve() == Path(directory).resolve() and own.test_split == split.split
-    saved = json.loads(file.read_bytes()).get(f"{split.split} images")
+    saved = parse_json(file.read_bytes()).get(f"{split.split} images")
     if not is_own or saved is None:
         return
     digest = hashlib.blake2b(digest_size=16)

@@ -139,6 +139,19 @@ def test_the_fingerprint_is_of_texts_and_rows_only():
     assert len(prints) == len(others) and pairs.fingerprint not in prints
 
 
+def test_the_fingerprint_of_features_in_a_file(tmp_path):
+    """Other features of the same shape are other pairs; those of another encoder are not."""
+
+    def of(images):
+        np.save(tmp_path / "train_ims.npy", images)
+        features = RegionFeatures.read(tmp_path / "train_ims.npy")
+        return replace(make_pairs(), images=features).fingerprint
+
+    first = of(IMAGES)
+    assert first == of(IMAGES) and not same_pairs(first, of(IMAGES[::-1]))
+    assert same_pairs(first, of(IMAGES[:, :2])) and same_pairs(first, make_pairs().fingerprint)
+
+
 def test_the_fingerprint_of_vectors():
     pairs = make_pairs(texts=None)
     features = make_pairs(texts=None, captions=RegionFeatures.from_array(CAPTIONS, "mine"))

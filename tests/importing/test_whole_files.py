@@ -1,5 +1,6 @@
 """Files of a download that broke off, or were damaged: never a part that looks like the whole."""
 
+import gzip
 import json
 
 import pyarrow as pa
@@ -28,6 +29,8 @@ def archive(tmp_path):
     "damage",
     [
         lambda data: data[: 4 * BLOCK],  # between two members
+        lambda data: data[: 4 * BLOCK + 100],  # within a header
+        lambda data: data[: 5 * BLOCK + 3],  # within a member
         lambda data: data[: 2 * COUNT * BLOCK],  # after the last member
         lambda data: data[: (2 * COUNT + 1) * BLOCK],  # one block of zeros of two
         lambda data: data[: 6 * BLOCK] + b"x" * BLOCK + data[7 * BLOCK :],  # a header
@@ -40,6 +43,13 @@ def test_damaged_archive(archive, damage):
     archive.write_bytes(damage(archive.read_bytes()))
     with pytest.raises(DataError, match=r"a\.tar: archive damaged after member \d+"):
         read_tar(archive)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
+def test_compressed_text(tmp_path, name):
+    (tmp_path / name).write_bytes(gzip.compress(b"image,caption\na.jpg,a dog\n"))
+    with pytest.raises(DataError, match=rf"{name}: found a compressed file, expected text"):
+        open_source(tmp_path / name, tmp_path / "cache")
 
 
 def test_cut_text_has_only_rows_of_the_whole(tmp_path):

@@ -16,12 +16,18 @@ from l2rm_jax.data.pictures import UnreadableError, read_picture
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import CheckpointError, DataError
 from l2rm_jax.importing.sources import open_source
-from l2rm_jax.jobs.regular_files import check_regular, read_regular
+from l2rm_jax.jobs.regular_files import check_regular, parse_json, read_regular
 from l2rm_jax.pages.thumbnails import make_thumbnail
 from l2rm_jax.published.checkpoint import read_checkpoint
 from l2rm_jax.run.config_file import read_config
 
-KINDS = {"fifo": "a FIFO", "socket": "a socket", "zero": "a device", "directory": "a directory"}
+KINDS = {
+    "fifo": "a FIFO",
+    "socket": "a socket",
+    "zero": "a device",
+    "directory": "a directory",
+    "kernel": "a file of /proc",
+}
 
 
 def make(kind: str, path: Path) -> Path:
@@ -32,6 +38,8 @@ def make(kind: str, path: Path) -> Path:
         path.mkdir()
     elif kind == "zero":
         path.symlink_to("/dev/zero")
+    elif kind == "kernel":  # it waits for the next line of the system's log
+        path.symlink_to("/proc/kmsg")
     else:
         place = Path.cwd()
         os.chdir(path.parent)  # names of sockets are short
@@ -83,6 +91,13 @@ def test_names_that_the_system_refuses_are_no_file(tmp_path, name):
     for read in (check_regular, lambda path: read_regular(path, 10)):
         with pytest.raises(DataError, match="no such file"):
             read(f"{tmp_path}/{name}")
+
+
+def test_deep_json_is_damaged():
+    assert parse_json(b'{"a": [1]}') == {"a": [1]}
+    for opening in ("[", '{"a":'):
+        with pytest.raises(ValueError, match="nested too deeply"):
+            parse_json(100_000 * opening)
 
 
 def test_the_size_is_limited(tmp_path):

@@ -145,9 +145,9 @@ def test_arguments_may_change_once_save_has_returned(tmp_path):
     np.testing.assert_array_equal(resumed.state["host"], expected["host"])
 
 
-@pytest.mark.parametrize("name", ["lr=[0.1,0.2]", "run]", "a*", "is it?"])
+@pytest.mark.parametrize("name", ["lr=[0.1,0.2]", "run]", "a*", "is it?", "a\\b", "\udcff"])
 def test_paths_with_characters_of_patterns_are_refused(tmp_path, name):
-    """Orbax globs its own paths, so that it could not read checkpoints there."""
+    """Orbax globs its own paths, and its array format changes others."""
     with pytest.raises(ConfigError, match=r"found .* in the path") as caught:
         RunCheckpoints(tmp_path / name)
     hint = shlex.split(caught.value.hint)[0].removeprefix("--workdir=")
