@@ -87,7 +87,7 @@ def check(config: Any) -> str:
         attempt(_check_words, report)
     attempt(check_feature_shapes, [features for features in images if features is not None])
     scans = [
-        SplitScan(attempt(_scan_images, ims), attempt(scan_features, caps))
+        SplitScan(attempt(scan, ims), attempt(scan, caps))
         for ims, caps in zip(images, vectors, strict=True)
     ]
     problems.raise_list()
@@ -137,59 +137,37 @@ class SplitScan:
     captions: FeatureScan | None
 
 
-def _scan_images(images: RegionFeatures | Pixels) -> FeatureScan:
-    return scan_pixels(images) if isinstance(images, Pixels) else scan_features(images)
+def scan(images: RegionFeatures | Pixels) -> FeatureScan:
+    """Compute statistics of all images; reads each stored row once, block by block.
 
-
-def scan_pixels(images: Pixels) -> FeatureScan:
-    """Compute statistics of all pictures; reads each once, block by block.
-
-    Constant images are of one colour. Places are not compared: a common frame is no mistake.
-    """
-    total = squares = 0.0
-    constant_images, repeated, image_of = [], [], {}
-    for block in images.blocks():
-        pictures = images.rows(block)
-        total += pictures.sum(dtype=np.float64)
-        squares += np.square(pictures, dtype=np.float64).sum()
-        for image, picture in zip(block, pictures, strict=True):
-            if (picture == picture[0, 0]).all():
-                constant_images.append((image, picture[0, 0].mean()))
-            first = image_of.setdefault(hashlib.blake2b(picture, digest_size=16).digest(), image)
-            if first != image:
-                repeated.append((image, first))
-    numbers = math.prod(images.shape)
-    mean = total / numbers
-    deviation = max(0.0, squares / numbers - mean**2) ** 0.5
-    return FeatureScan(mean, deviation, constant_images, None, repeated, image_of)
-
-
-def scan_features(images: RegionFeatures) -> FeatureScan:
-    """Compute statistics of all features; reads each stored row once, block by block.
+    A constant picture has one colour, and places of pictures are not compared: a common frame is no
+    mistake.
 
     Args:
-      images: image features, or caption vectors in the same form.
+      images: features or pictures, or caption vectors in the same form.
 
     Raises:
       DataError: lists each row that holds NaN or infinity, and each image that the file stores
         several times with different features.
     """
-    problems = Problems()
-    stored, stride = replace(images, stride=1), images.stride
-    _, regions, dimensions = stored.shape
+    problems, is_pixels, stride = Problems(), isinstance(images, Pixels), images.stride
+    stored, dimensions = replace(images, stride=1), images.shape[-1]
+    regions = math.prod(images.shape[1:-1])
     total = squares = 0.0
     constant_images, repeated, image_of = [], [], {}
     low, high = np.full(dimensions, np.inf), np.full(dimensions, -np.inf)
     numbers = 0
     for block in images.blocks():
-        row_numbers = np.arange(stride * block[0], stride * (block[-1] + 1))
-        features = problems.attempt(stored.rows, row_numbers)
+        features = problems.attempt(
+            stored.rows, np.arange(stride * block[0], stride * (block[-1] + 1))
+        )
         if features is None:
             continue
         repeats = features.reshape(-1, stride, regions * dimensions)
         different = (repeats[:, 1:] != repeats[:, :1]).any((1, 2))
         problems.attempt(raise_if_blocks_differ, images.name, block[0] + np.flatnonzero(different))
-        features, counts = features[::stride], stored.region_counts(row_numbers[::stride])
+        features = features[::stride].reshape(-1, regions, dimensions)
+        counts = np.full(len(block), regions) if is_pixels else images.region_counts(block)
         values = features[np.arange(regions) < counts[:, None]]  # without rows of padding
         numbers += values.size
         total += values.sum(dtype=np.float64)
@@ -197,8 +175,9 @@ def scan_features(images: RegionFeatures) -> FeatureScan:
         low = np.minimum(low, values.min(0))
         high = np.maximum(high, values.max(0))
         for image, row, count in zip(block, features, counts, strict=True):
-            if row[:count].min() == row[:count].max():
-                constant_images.append((image, row[0, 0]))
+            first_value = row[0] if is_pixels else row[0, 0]
+            if (row[:count] == first_value).all():
+                constant_images.append((image, np.mean(first_value)))
             first = image_of.setdefault(hashlib.blake2b(row, digest_size=16).digest(), image)
             if first != image:
                 repeated.append((image, first))
@@ -206,7 +185,9 @@ def scan_features(images: RegionFeatures) -> FeatureScan:
     mean = total / numbers
     deviation = max(0.0, squares / numbers - mean**2) ** 0.5
     constant = [(int(at), low[at]) for at in np.flatnonzero(low == high)]
-    return FeatureScan(mean, deviation, constant_images, constant, repeated, image_of)
+    return FeatureScan(
+        mean, deviation, constant_images, None if is_pixels else constant, repeated, image_of
+    )
 
 
 def _report(
