@@ -1,4 +1,4 @@
-"""Read the caption file of a split and check each of its lines."""
+"""Read the text files of a split: its captions, and the user's names of images and captions."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -47,7 +47,7 @@ def open_captions(path: Path, split: str, or_vectors: bool = False) -> CaptionFi
             f"{vectors}"
         )
     [source] = present
-    lines = read_regular(source, TEXT).removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    lines = _content(source).split(b"\n")
     if lines[-1] == b"":  # what follows the newline of the last caption
         lines.pop()
     if not lines:
@@ -107,3 +107,47 @@ def _caption(where: str, line: bytes, columns: int) -> str:
         raise DataError(f"{where}: found an empty caption, expected one caption per line")
     check_length(where, text)
     return text.strip()
+
+
+def read_image_ids(path: str | Path, split: str, images: int) -> list[str] | None:
+    """Read `{split}_ids.txt`, one line per image; None if there is no such file.
+
+    Args:
+      path: directory of the data.
+      split: name of the split.
+      images: number of images that the split has.
+
+    Raises:
+      DataError: the file is not UTF-8, or has another number of lines.
+    """
+    file = split_file(path, split, "ids")
+    if not file.is_file():
+        return None
+    ids = _lines(file)
+    if len(ids) != images:
+        raise DataError(
+            f"{file}: found {len(ids)} lines, expected {images}, one for each image of {split}"
+        )
+    return ids
+
+
+def read_caption_ids(path: str | Path, split: str) -> list[str] | None:
+    """Read the first column of `{split}_caps.tsv`, which `parse_captions` has checked, or None."""
+    file = split_file(path, split, "named_texts")
+    return [line.partition("\t")[0] for line in _lines(file)] if file.is_file() else None
+
+
+def _lines(file: Path) -> list[str]:
+    """The lines of a text file; only a newline ends one, as in a file of captions."""
+    try:
+        text = _content(file).decode()
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{file}: byte {error.start + 1} is not UTF-8, expected text in UTF-8"
+        ) from error
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+
+
+def _content(file: Path) -> bytes:
+    """Read a text file without a byte order mark."""
+    return read_regular(file, TEXT).removeprefix(b"\xef\xbb\xbf")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, Real
 
-from l2rm_jax.data import filters, mismatch
+from l2rm_jax.data import filters
 from l2rm_jax.data.drawn_splits import INDEX_FILE as SPLIT_INDEX_FILE
 from l2rm_jax.data.drawn_splits import Drawn, draw_run_splits
 from l2rm_jax.data.files import replace_array
@@ -288,7 +288,7 @@ def save_vocabulary_and_index(data: Data, workdir: str | Path) -> None:
     if isinstance(data.vocabulary, Vocabulary) and len(data.vocabulary) and not vocabulary.exists():
         data.vocabulary.write(vocabulary)
     if not index.exists():
-        mismatch.write(data.mismatch, index)
+        replace_array(index, data.mismatch.stored_image)
     drawn, splits = data.train.drawn, Path(workdir) / SPLIT_INDEX_FILE
     if drawn is not None and not splits.exists():
         replace_array(splits, drawn.split)

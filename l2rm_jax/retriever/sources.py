@@ -11,11 +11,10 @@ from jaxtyping import Int
 from ml_collections import ConfigDict
 
 from l2rm_jax.data import scenes
-from l2rm_jax.data.captions import caption_files
+from l2rm_jax.data.captions import caption_files, read_image_ids
 from l2rm_jax.data.contents import are_texts, as_list
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.frame_columns import as_numpy, as_vectors
-from l2rm_jax.data.ids import read_image_ids
 from l2rm_jax.data.layouts import SCENES, open_split
 from l2rm_jax.data.layouts.precomp import read_images
 from l2rm_jax.data.pairs import Pairs

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from l2rm_jax.data.captions import read_captions
-from l2rm_jax.data.ids import read_caption_ids, read_image_ids
+from l2rm_jax.data.captions import read_caption_ids, read_captions, read_image_ids
 from l2rm_jax.errors import DataError
 
 

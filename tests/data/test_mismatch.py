@@ -120,24 +120,14 @@ UNEVEN = np.sort(np.concatenate([np.arange(IMAGES), np.arange(CAPTIONS - IMAGES)
 
 @pytest.mark.parametrize("own", [OWN, UNEVEN], ids=["even", "uneven"])
 @pytest.mark.parametrize("protocol", ["image", "caption"])
-def test_write_then_read(tmp_path, protocol, own):
+def test_an_index_is_read_as_it_was_made(tmp_path, protocol, own):
     made = mismatch.generate(protocol, 0.5, 0, own, IMAGES)
     path = tmp_path / "index.npy"
-    mismatch.write(made, path)
-    stored = np.load(path)
-    assert stored.dtype == np.int64 and stored.shape == (CAPTIONS,)
+    np.save(path, made.stored_image.astype(np.int32))
     back = mismatch.read(path, own, IMAGES)
     assert np.array_equal(back.stored_image, made.stored_image)
     assert (back.protocol, back.source, back.rate_asked) == (protocol, str(path), None)
     assert (back.true_rate, back.kept_share) == (made.true_rate, made.kept_share)
-
-
-def test_image_protocol_written_per_caption_is_recognised(tmp_path):
-    made = mismatch.generate("image", 0.5, 0, OWN, IMAGES)
-    np.save(tmp_path / "index.npy", made.stored_image.astype(np.int32))
-    back = mismatch.read(tmp_path / "index.npy", OWN, IMAGES)
-    assert back.protocol == "image"
-    assert np.array_equal(back.stored_image, made.stored_image)
 
 
 def changed(place: int, value: int) -> np.ndarray:

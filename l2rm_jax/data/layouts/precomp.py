@@ -6,10 +6,15 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int
 
-from l2rm_jax.data.captions import caption_files, open_captions, parse_captions
+from l2rm_jax.data.captions import (
+    caption_files,
+    open_captions,
+    parse_captions,
+    read_caption_ids,
+    read_image_ids,
+)
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.files import check_entries, check_form, open_array
-from l2rm_jax.data.ids import read_caption_ids, read_image_ids
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.record import is_undivided
