@@ -31,9 +31,9 @@ from l2rm_jax.run.inputs import (
     check_test_size,
     check_train_size,
     load_run_data,
+    with_valid_fields,
 )
 from l2rm_jax.run.pretrained import IMAGES
-from l2rm_jax.run.validate_config import with_valid_fields
 
 SHOWN = 5  # examples that a line of the report lists
 _COPIES = 5  # images with the same picture from which on it is named

@@ -25,11 +25,10 @@ from l2rm_jax.published.checkpoint import read_checkpoint, read_trained_vocabula
 from l2rm_jax.published.conversion import model_from_state_dict, variables_from_state_dict
 from l2rm_jax.run.data_hashes import check_hashes
 from l2rm_jax.run.initialise import open_run, read_trained_config
-from l2rm_jax.run.inputs import read_data
+from l2rm_jax.run.inputs import check_fields, read_data
 from l2rm_jax.run.memory_hints import scoring_hints
 from l2rm_jax.run.results import chance_of, result_rows
 from l2rm_jax.run.run import Run
-from l2rm_jax.run.validate_config import check_fields
 
 Rows = dict[str, dict[str, float]]
 _CHANGEABLE = ("data.path", "data.test_split", "model.chunk")

@@ -20,8 +20,7 @@ from l2rm_jax.published.checkpoint import read_checkpoint, weights_for_vocabular
 from l2rm_jax.published.conversion import model_from_state_dict, variables_from_state_dict
 from l2rm_jax.retriever.network import Network
 from l2rm_jax.retriever.retriever import Retriever
-from l2rm_jax.run.exported import EXPORTED
-from l2rm_jax.run.load_trained import Trained, read_trained, save_trained
+from l2rm_jax.run.load_trained import SAVED, Trained, read_trained, save_trained
 
 CHECKPOINTS = ("best", "last")
 
@@ -68,7 +67,7 @@ def load(
             sources.append((default(), None))
             networks += _published_networks(one, vocabulary, sources[-1][0])
         else:
-            directory = find_directory(one, EXPORTED)
+            directory = find_directory(one, SAVED)
             trained = read_trained(directory, checkpoint)
             sources.append((trained.config, trained.encoder))
             networks += _run_networks(one, checkpoint, trained)

@@ -17,10 +17,9 @@ from l2rm_jax.errors import ConfigError
 from l2rm_jax.methods import Method
 from l2rm_jax.methods.base import TrainState
 from l2rm_jax.methods.learned_scale import GROUP
-from l2rm_jax.run.load_trained import Trained, read_trained
+from l2rm_jax.run.load_trained import PARTS, Trained, read_trained
 
 START_FILE = "start.npz"  # in the work directory: the run no longer needs the other one
-_PARTS = ("params", "batch_stats")
 
 
 def check_start_fields(config: ConfigDict, method: Method) -> None:
@@ -54,7 +53,7 @@ def add_start(config: ConfigDict, data: Data, workdir: str | Path) -> Data:
     if is_primary() and not path.exists():
         trained = read_trained(config.model.start)
         _check_words(trained, data, config.model.start)
-        parts = {part: getattr(trained.state, part) for part in _PARTS}
+        parts = {part: getattr(trained.state, part) for part in PARTS}
         replace_arrays(path, flatten_dict(parts, sep="/"))
     wait_for_file(path)
     with open_arrays(path, "the model of model.start", "remove it to read it again") as file:
@@ -73,7 +72,7 @@ def with_start(state: TrainState, start: Mapping[str, np.ndarray]) -> TrainState
     Raises:
       ConfigError: the models differ.
     """
-    own = flatten_dict({part: getattr(state, part) for part in _PARTS}, sep="/")
+    own = flatten_dict({part: getattr(state, part) for part in PARTS}, sep="/")
     for name, array in own.items():
         given = start.get(name)
         if given is None and name.startswith(f"params/{GROUP}/"):
@@ -85,7 +84,7 @@ def with_start(state: TrainState, start: Mapping[str, np.ndarray]) -> TrainState
                 "models need the same head, sizes and data of the same form"
             )
         own[name] = jnp.broadcast_to(jnp.asarray(given, array.dtype), array.shape)
-    return state.replace(**{part: {} for part in _PARTS} | unflatten_dict(own, sep="/"))
+    return state.replace(**{part: {} for part in PARTS} | unflatten_dict(own, sep="/"))
 
 
 def _check_words(trained: Trained, data: Data, directory: str) -> None:
