@@ -16,18 +16,17 @@ from l2rm_jax.data.text import load_sentence_splitter
 from l2rm_jax.data.train_pairs import TrainPairs
 from l2rm_jax.devices.hosts import advise_on_memory
 from l2rm_jax.devices.parallel import Replicas, matmul_precision
-from l2rm_jax.errors import ConfigError
-from l2rm_jax.evaluation.protocols import check_protocols
-from l2rm_jax.evaluation.scoring import Scorer
+from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.evaluation.protocols import check_protocols, recall_rows
+from l2rm_jax.evaluation.scoring import Scorer, unit_means
 from l2rm_jax.evaluation.two_stage import Shortlist
-from l2rm_jax.evaluation.zero_shot import cosines
 from l2rm_jax.published.checkpoint import read_checkpoint, read_trained_vocabulary, weights_for_data
 from l2rm_jax.published.conversion import model_from_state_dict, variables_from_state_dict
 from l2rm_jax.run.data_hashes import check_hashes
 from l2rm_jax.run.initialise import open_run, read_trained_config
 from l2rm_jax.run.inputs import check_fields, read_data
 from l2rm_jax.run.memory_hints import scoring_hints
-from l2rm_jax.run.results import chance_of, result_rows
+from l2rm_jax.run.results import chance_of
 from l2rm_jax.run.run import Run
 
 Rows = dict[str, dict[str, float]]
@@ -163,7 +162,10 @@ class _Scoring(NamedTuple):
 
 
 def _all_pairs(test: TrainPairs, config: ConfigDict) -> _Scoring:
-    return _Scoring(Scorer.similarities, lambda sims: result_rows(sims, test, config.evaluation))
+    settings = config.evaluation.protocol, config.evaluation.dual_softmax
+    return _Scoring(
+        Scorer.similarities, lambda sims: recall_rows(sims, test.captions_per_image, *settings)
+    )
 
 
 def _make_shortlist(
@@ -248,6 +250,8 @@ def evaluate_checkpoints(config: ConfigDict, paths: Sequence[str | Path]) -> Row
 def evaluate_vectors(config: ConfigDict) -> Rows:
     """Test the vectors of a data set as they are, by their cosines, without any training.
 
+    Several vectors of an image or of a caption are averaged first.
+
     Args:
       config: `data` names the test split, whose images and captions are vectors of one space, and
         `evaluation` the protocols.
@@ -256,12 +260,21 @@ def evaluate_vectors(config: ConfigDict) -> Rows:
       Rows of the result table (`recall_table`); the last ones are those of random rankings.
 
     Raises:
-      ConfigError, DataError: the config or the data cannot be used.
+      ConfigError, DataError: the config or the data cannot be used: images and captions have
+        vectors of different sizes, a mean is zero, or a value is not finite.
     """
     check_fields(config)
     test = open_vector_pairs(config.data, config.data.test_split)
     check_protocols(config.evaluation.protocol, len(test.images), test.captions_per_image)
-    rows = _named_rows("zero-shot cosine", [_all_pairs(test, config)], [cosines(test)])
+    images, captions = test.images, test.tokens
+    sizes = images.shape[-1], captions.shape[-1]
+    if sizes[0] != sizes[1]:
+        raise DataError(
+            f"{images.name}, {captions.name}: found vectors of {sizes[0]} and {sizes[1]} "
+            "dimensions, expected vectors of one space with the same size"
+        )
+    sims = unit_means(images) @ unit_means(captions).T
+    rows = _named_rows("zero-shot cosine", [_all_pairs(test, config)], [sims])
     return rows | chance_of(test, config.evaluation)
 
 

@@ -12,8 +12,7 @@ from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.record import read_record
 from l2rm_jax.errors import DataError, expand_home
-from l2rm_jax.evaluation.scoring import paired_similarities, vector_similarities
-from l2rm_jax.evaluation.zero_shot import unit_means
+from l2rm_jax.evaluation.scoring import paired_similarities, unit_means, vector_similarities
 from l2rm_jax.retriever.encoder import WITH_ENCODER
 from l2rm_jax.retriever.retriever import Retriever
 
