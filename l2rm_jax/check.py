@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -150,23 +150,23 @@ def scan(images: RegionFeatures | Pixels) -> FeatureScan:
       DataError: lists each row that holds NaN or infinity, and each image that the file stores
         several times with different features.
     """
-    problems, is_pixels, stride = Problems(), isinstance(images, Pixels), images.stride
-    stored, dimensions = replace(images, stride=1), images.shape[-1]
-    regions = math.prod(images.shape[1:-1])
+    problems, is_pixels, copies = Problems(), isinstance(images, Pixels), images.copies
+    stored = images if copies == 1 else RegionFeatures.read(images.name)
+    first_row = np.arange(len(images)) if copies == 1 else images.labels
+    regions, dimensions = math.prod(images.shape[1:-1]), images.shape[-1]
     total = squares = 0.0
     constant_images, repeated, image_of = [], [], {}
     low, high = np.full(dimensions, np.inf), np.full(dimensions, -np.inf)
     numbers = 0
     for block in images.blocks():
-        features = problems.attempt(
-            stored.rows, np.arange(stride * block[0], stride * (block[-1] + 1))
-        )
+        rows = (first_row[block, None] + np.arange(copies)).ravel()
+        features = problems.attempt(stored.rows, rows)
         if features is None:
             continue
-        repeats = features.reshape(-1, stride, regions * dimensions)
+        repeats = features.reshape(-1, copies, regions * dimensions)
         different = (repeats[:, 1:] != repeats[:, :1]).any((1, 2))
-        problems.attempt(raise_if_blocks_differ, images.name, block[0] + np.flatnonzero(different))
-        features = features[::stride].reshape(-1, regions, dimensions)
+        problems.attempt(raise_if_blocks_differ, images.name, first_row[block[different]] // copies)
+        features = features[::copies].reshape(-1, regions, dimensions)
         counts = np.full(len(block), regions) if is_pixels else images.region_counts(block)
         values = features[np.arange(regions) < counts[:, None]]  # without rows of padding
         numbers += values.size
@@ -218,7 +218,7 @@ def _describe(
 ) -> list[str]:
     features = scans.images
     images = len(split.images)
-    stored = "once" if split.images.stride == 1 else f"{split.images.stride} times"
+    stored = "once" if split.images.copies == 1 else f"{split.images.copies} times"
     broken = [n for n, caption in enumerate(split.captions, 1) if _BROKEN.search(caption)]
     if isinstance(vocabulary, Pieces):
         captions = _describe_pieces(split, vocabulary)

@@ -50,7 +50,7 @@ class LazyRows:
 
 
 class ImageRows:
-    """Images of some kind, with a `name` for error messages and a `shape`."""
+    """Images of some kind, with a `name` for error messages, a `shape` and `take`."""
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -75,9 +75,15 @@ class ImageRows:
             )
         return indices
 
-    def _check_head(self, images: int) -> None:
+    def head(self, images: int) -> "ImageRows":
+        """Return the first `images` images.
+
+        Raises:
+          DataError: there are fewer images, or `images` is less than 1.
+        """
         if not 1 <= images <= len(self):
             raise DataError(f"{self.name}: found {len(self)} images, expected at least {images}")
+        return self.take(np.arange(images))
 
 
 @dataclass(frozen=True)
@@ -92,7 +98,8 @@ class RegionFeatures(ImageRows):
       array: [stored, regions, dimensions] stored features, memory-mapped or in memory.
       counts: [stored] number of regions of each stored row, at least 1.
       scale: [dimensions] factors that turn int8 features into float32; None for other dtypes.
-      stride: stored rows per image; 5 if the file repeats each image for each of its captions.
+      copies: rows of the file per image; 5 if it repeats each image for each of its captions. Only
+        the first of them is among the stored rows.
       vector: name of one vector in error messages.
       labels: [stored] number of each stored row in the file, for error messages; None numbers them
         from 0.
@@ -102,7 +109,7 @@ class RegionFeatures(ImageRows):
     array: np.ndarray | LazyRows
     counts: Int32[np.ndarray, " stored"]
     scale: np.ndarray | None = None
-    stride: int = 1
+    copies: int = 1
     vector: str = "region"
     labels: np.ndarray | None = None
 
@@ -165,20 +172,8 @@ class RegionFeatures(ImageRows):
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Number of images (repeated rows count once), regions and dimensions."""
-        rows, regions, dimensions = self.array.shape
-        return rows // self.stride, regions, dimensions
-
-    def head(self, images: int) -> "RegionFeatures":
-        """Return the first `images` images.
-
-        Raises:
-          DataError: there are fewer images, or `images` is less than 1.
-        """
-        self._check_head(images)
-        stored = images * self.stride
-        labels = None if self.labels is None else self.labels[:stored]
-        return replace(self, array=self.array[:stored], counts=self.counts[:stored], labels=labels)
+        """Number of images, regions and dimensions."""
+        return self.array.shape
 
     def take(self, images: Int[np.ndarray, " taken"]) -> "RegionFeatures":
         """Return the images of the given rows, in that order, without reading their features.
@@ -186,18 +181,17 @@ class RegionFeatures(ImageRows):
         Raises:
           DataError: a row is out of range.
         """
-        stored = self._stored_rows(images)
+        rows = self._checked_rows(images)
         return replace(
             self,
-            array=LazyRows(self.array, stored),
-            counts=self.counts[stored],
-            stride=1,
-            labels=stored if self.labels is None else self.labels[stored],
+            array=LazyRows(self.array, rows),
+            counts=self.counts[rows],
+            labels=rows if self.labels is None else self.labels[rows],
         )
 
     def _image_bytes(self) -> int:
-        """Size as float32 of the stored rows of an image."""
-        return self.stride * math.prod(self.shape[1:]) * 4
+        """Size of an image as float32."""
+        return math.prod(self.shape[1:]) * 4
 
     def check_values(self) -> None:
         """Read all features once.
@@ -222,7 +216,7 @@ class RegionFeatures(ImageRows):
           DataError: a number is out of range, or features are NaN, infinite or too large for
             float32; lists one problem for each such row.
         """
-        stored = self._stored_rows(indices)
+        stored = self._checked_rows(indices)
         # The file may be in Fortran order.
         source = np.ascontiguousarray(still_whole(self.array)[stored])
         with np.errstate(over="ignore"):  # the check below finds infinities
@@ -253,11 +247,7 @@ class RegionFeatures(ImageRows):
         Raises:
           DataError: a number is out of range.
         """
-        return self.counts[self._stored_rows(indices)]
-
-    def _stored_rows(self, indices: Sequence[int] | np.ndarray) -> Int[np.ndarray, " rows"]:
-        """First stored row of each image."""
-        return self._checked_rows(indices) * self.stride
+        return self.counts[self._checked_rows(indices)]
 
     def _describe_bad_value(
         self, value: np.number, stored: int, vector: int, dimension: int

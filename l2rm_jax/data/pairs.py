@@ -284,14 +284,12 @@ class Pairs:
         count = self.images.shape[0]
         if not 1 <= images <= count:
             raise DataError(f"{self.name}: images: found {images}, expected 1 to {count}")
-        features: Any = self.images
-        is_array = not isinstance(features, RegionFeatures | Pixels)
-        return replace(
-            self.take(np.flatnonzero(self.image_of < images)),
-            images=taken(features, np.arange(images)) if is_array else features.head(images),
-            ids=self.ids and self.ids[:images],
-            pictures=self.pictures and self.pictures[:images],
-        )
+        pairs = self.take(np.flatnonzero(self.image_of < images))
+        return replace(pairs, **self._of_images(np.arange(images)))
+
+    def _of_images(self, rows: Int[np.ndarray, " n"]) -> dict[str, Any]:
+        """Take rows of the fields that have one entry per image."""
+        return {name: taken(getattr(self, name), rows) for name in ("images", "ids", "pictures")}
 
     def merge(
         self, images: Int[np.ndarray, " kept"], number: Int[np.ndarray, " images"]
@@ -302,24 +300,13 @@ class Pairs:
           images: rows of the images to keep.
           number: for each image, its place in `images`, or the place of the image that replaces it.
         """
-        return replace(
-            self,
-            images=taken(self.images, images),
-            image_of=number[self.image_of],
-            ids=taken(self.ids, images),
-            pictures=taken(self.pictures, images),
-            digest="",
-        )
+        image_of = number[self.image_of]
+        return replace(self, image_of=image_of, digest="", **self._of_images(images))
 
     def cross(self, images: Int[np.ndarray, " I"], captions: Int[np.ndarray, " M"]) -> "Pairs":
         """Return some images and some captions, without information about their pairs."""
-        return replace(
-            self.take(captions),
-            images=taken(self.images, images),
-            image_of=np.zeros(len(captions), np.int64),
-            ids=taken(self.ids, images),
-            pictures=taken(self.pictures, images),
-        )
+        image_of = np.zeros(len(captions), np.int64)
+        return replace(self.take(captions), image_of=image_of, **self._of_images(images))
 
 
 def taken(values: Any, rows: Int[np.ndarray, " taken"]) -> Any:

@@ -26,7 +26,7 @@ class Pixels(ImageRows):
 
     name: str
     array: np.ndarray | LazyRows
-    stride: int = 1
+    copies: int = 1  # as of features; pictures are never repeated
 
     @classmethod
     def read(cls, path: str | Path) -> "Pixels":
@@ -54,15 +54,6 @@ class Pixels(ImageRows):
     def shape(self) -> tuple[int, int, int, int]:
         """Number of images, their height, width and channels."""
         return self.array.shape
-
-    def head(self, images: int) -> "Pixels":
-        """Return the first `images` images.
-
-        Raises:
-          DataError: there are fewer images, or `images` is less than 1.
-        """
-        self._check_head(images)
-        return replace(self, array=self.array[:images])
 
     def take(self, images: Int[np.ndarray, " taken"]) -> "Pixels":
         """Return the images of the given rows, in that order, without reading their pixels.

@@ -50,7 +50,7 @@ def undo_repeats(features: RegionFeatures) -> RegionFeatures:
     logging.getLogger(__name__).info(
         "%s: each image is stored %d times; read as %d images", features.name, REPEATS, count
     )
-    return replace(features, stride=REPEATS)
+    return replace(features.take(np.arange(0, len(features), REPEATS)), copies=REPEATS)
 
 
 def raise_if_blocks_differ(name: str, blocks: Sequence[int]) -> None:

@@ -58,7 +58,7 @@ def _hash_split(split: TrainPairs) -> dict[str, str]:
 def _hash_stored(digest: "hashlib.blake2b", features: RegionFeatures | Pixels) -> None:
     """Hash the stored numbers; unlike `contents.hash_features`, without a check of their values."""
     for block in features.blocks():
-        digest.update(np.ascontiguousarray(still_whole(features.array)[block * features.stride]))
+        digest.update(np.ascontiguousarray(still_whole(features.array)[block]))
     _hash_form(digest, features)
 
 
