@@ -82,7 +82,10 @@ def check(config: Any) -> str:
     if config.train.batch_size == given.train.batch_size:
         attempt(check_train_size, config, train, method=method)
     attempt(check_test_size, config, test)
-    words = [_words_of(split, data.vocabulary) for split in data.splits] if data else []
+    words = [
+        report_words(split.split, split.captions, split.tokens, data.vocabulary)
+        for split in (data.splits if data else ())
+    ]
     for report in words:
         attempt(_check_words, report)
     attempt(check_feature_shapes, [features for features in images if features is not None])
@@ -95,11 +98,6 @@ def check(config: Any) -> str:
     if config.judgement.path:
         lines += [f"misaligned rows: {each}" for each in read_sentences(config.judgement.path)]
     return "\n".join(lines)
-
-
-def _words_of(split: TrainPairs, vocabulary: Vocabulary) -> WordReport:
-    tokens = split.tokens if len(vocabulary) else []
-    return report_words(split.split, split.captions, tokens, vocabulary)
 
 
 def _check_words(report: WordReport) -> None:

@@ -11,7 +11,8 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.loading import open_vector_pairs, read_split
+from l2rm_jax.data.layouts import open_split
+from l2rm_jax.data.loading import matched_pairs, read_split
 from l2rm_jax.data.text import load_sentence_splitter
 from l2rm_jax.data.train_pairs import TrainPairs
 from l2rm_jax.devices.hosts import advise_on_memory
@@ -264,7 +265,14 @@ def evaluate_vectors(config: ConfigDict) -> Rows:
         vectors of different sizes, a mean is zero, or a value is not finite.
     """
     check_fields(config)
-    test = open_vector_pairs(config.data, config.data.test_split)
+    split = config.data.test_split
+    stored = open_split(config.data, split)
+    if stored.captions is None:
+        raise DataError(
+            f"{config.data.path}: found words as captions of {split}, expected vectors in the "
+            f"space of the images ({split}_caps.npy)"
+        )
+    test = matched_pairs(stored, stored.captions)
     check_protocols(config.evaluation.protocol, len(test.images), test.captions_per_image)
     images, captions = test.images, test.tokens
     sizes = images.shape[-1], captions.shape[-1]

@@ -234,22 +234,6 @@ def open_untokenized(data_config: Any, split: str, in_pixels: bool = False) -> T
     return matched_pairs(open_split(data_config, split, in_pixels=in_pixels), tokens=None)
 
 
-def open_vector_pairs(data_config: Any, split: str) -> TrainPairs:
-    """Open the images of one split, and its captions as vectors.
-
-    Raises:
-      DataError: the captions are words, or a file is invalid.
-      ConfigError: as `layouts.open_split`.
-    """
-    stored = open_split(data_config, split)
-    if stored.captions is None:
-        raise DataError(
-            f"{data_config.path}: found words as captions of {split}, expected vectors in the "
-            f"space of the images ({split}_caps.npy)"
-        )
-    return matched_pairs(stored, stored.captions)
-
-
 def open_train_pairs(data_config: Any, mismatch_config: Any, in_pixels: bool = False) -> TrainPairs:
     """Open the training pairs that a run would use: from the first images, and filtered.
 
@@ -261,13 +245,9 @@ def open_train_pairs(data_config: Any, mismatch_config: Any, in_pixels: bool = F
     """
     attempt = Problems().attempt  # `load_data` has reported these problems
     stored = open_split(data_config, "train", in_pixels=in_pixels)
-    stored = (
-        attempt(_first_images, stored, data_config.train_images, field="data.train_images")
-        or stored
-    )
-    mismatched = attempt(run_mismatch, mismatch_config, stored, workdir=None)
-    selected = attempt(_select_pairs, mismatched, stored, config=data_config)
-    train = matched_pairs(stored, None)
+    first, _, mismatched = _first_pairs(attempt, stored, None, data_config, mismatch_config, None)
+    selected = attempt(_select_pairs, mismatched, first, config=data_config)
+    train = matched_pairs(first or stored, None)
     return train if selected is None else train.take(selected[0])
 
 

@@ -85,14 +85,14 @@ def image_source(
     if isinstance(images, str) and Path(images).is_file():
         images = [images]
     if not isinstance(images, str):
-        images = _without_library(images)
+        images = _listed(images)
         items = _encoded_pictures(images, preparation, encode)
         if items is None:
             array = _array("images", images)
             counts = None if region_counts is None else np.asarray(region_counts)
             items = RegionFeatures.from_array(array, "images", counts)
-        elif ids is None:
-            ids = _file_names(images)
+        elif ids is None and all(isinstance(name, str | Path) for name in images):
+            ids = images
         return Source(items, _checked_ids(ids, len(items), "images"))
     if region_counts is not None or ids is not None:
         raise ConfigError(f"region_counts and ids cannot be combined with a directory ({images})")
@@ -107,41 +107,32 @@ def image_source(
     return Source(stored.images, stored.image_ids, texts, captions, record)
 
 
-def _without_library(images: Any) -> Any:
-    """Return an array of another library, or a column, as one of NumPy or as a list of names."""
-    if isinstance(images, np.ndarray | Sequence) or hasattr(images, "getexif"):  # of Pillow
+def _listed(images: Any) -> np.ndarray | Sequence[Any]:
+    """Return numbers of any library as an array of NumPy; names and pictures as a list."""
+    if hasattr(images, "getexif"):  # of Pillow
+        return [images]
+    if isinstance(images, Sequence):
         return images
     if not hasattr(images, "__array__"):
         return as_list("images", images)
     array = as_numpy(images)
-    return array.tolist() if array.dtype == object else array
+    return array.tolist() if array.dtype.kind in "OU" else array
 
 
 def _encoded_pictures(
-    images: Any,
+    images: np.ndarray | Sequence[Any],
     preparation: Preparation | None,
     encode: Callable[[Sequence[Any]], RegionFeatures] | None,
 ) -> RegionFeatures | Pixels | None:
     """Pixels or features of Pillow pictures or of named files; None for other images."""
+    is_array = isinstance(images, np.ndarray)
     if preparation is None:
-        is_text = isinstance(images, np.ndarray) and images.dtype.kind == "U"
-        first = images[0] if isinstance(images, Sequence) and len(images) else images
-        is_picture = isinstance(first, str | Path) or hasattr(first, "getexif")  # of Pillow
-        return encode(_as_list(images)) if encode and (is_text or is_picture) else None
-    if isinstance(images, np.ndarray) and images.dtype.kind != "U":
+        first = None if is_array or not len(images) else images[0]
+        is_picture = isinstance(first, str | Path) or hasattr(first, "getexif")
+        return encode(images) if encode and is_picture else None
+    if is_array:
         return Pixels.from_array(images, "images")
-    pictures = upright_pictures(_as_list(images))
-    return Pixels.from_array(prepare(pictures, preparation), "images")
-
-
-def _as_list(images: Any) -> list[Any]:
-    return list(images) if isinstance(images, Sequence | np.ndarray) else [images]
-
-
-def _file_names(images: Any) -> list[str] | None:
-    """Names of picture files; None if not all have names."""
-    names = _as_list(images)
-    return [*map(str, names)] if all(isinstance(name, str | Path) for name in names) else None
+    return Pixels.from_array(prepare(upright_pictures(images), preparation), "images")
 
 
 def caption_source(captions: Captions, ids: Sequence[str] | None) -> Source:

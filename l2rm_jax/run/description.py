@@ -47,11 +47,8 @@ def describe(run: Run, replicas: Replicas) -> str:
 
 def data_warnings(data: Data, judged: Summary | None) -> dict[str, str]:
     """Collect warnings about the training data before the first step."""
-    train = data.train
-    words = {}
-    if len(data.vocabulary):
-        words = report_words("train", train.captions, train.tokens, data.vocabulary).warnings
-    return {**words, **(judged.warnings if judged else {})}
+    words = report_words("train", data.train.captions, data.train.tokens, data.vocabulary)
+    return {**words.warnings, **(judged.warnings if judged else {})}
 
 
 def expected_epoch(run: Run, batch: dict[str, Batch], steps: int) -> str:

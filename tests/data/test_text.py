@@ -37,22 +37,9 @@ def sentences(caption: str) -> list[list[str]]:
     return [reference(part) for part in [*parts, text[start:]]]
 
 
-ABBREVIATIONS = {
-    "mr",
-    "mrs",
-    "dr",
-    "jr",
-    "st",
-    "sq",
-    "etc",
-    "inc",
-    "co",
-    "vs",
-    "ltd",
-    "prof",
-    "sgt",
-    "approx",
-}
+ABBREVIATIONS = set(
+    ["mr", "mrs", "dr", "jr", "st", "sq", "etc", "inc", "co", "vs", "ltd", "prof", "sgt", "approx"]
+)
 
 
 def in_words(caption: str) -> list[str]:
