@@ -52,12 +52,14 @@ class LazyRows:
 class ImageRows:
     """Images of some kind, with a `name` for error messages, a `shape` and `take`."""
 
+    entry_bytes = 4  # of a number, as it is read
+
     def __len__(self) -> int:
         return self.shape[0]
 
     def blocks(self) -> Iterator[Int[np.ndarray, " block"]]:
         """Image numbers in order, in blocks of about 32 MB; a progress bar shows the progress."""
-        size = max(1, _BLOCK_BYTES // self._image_bytes())
+        size = max(1, _BLOCK_BYTES // (math.prod(self.shape[1:]) * self.entry_bytes))
         with progress_bar(len(self), f"reading {self.name}", unit="rows") as bar:
             for start in range(0, len(self), size):
                 block = np.arange(start, min(start + size, len(self)))
@@ -188,10 +190,6 @@ class RegionFeatures(ImageRows):
             counts=self.counts[rows],
             labels=rows if self.labels is None else self.labels[rows],
         )
-
-    def _image_bytes(self) -> int:
-        """Size of an image as float32."""
-        return math.prod(self.shape[1:]) * 4
 
     def check_values(self) -> None:
         """Read all features once.

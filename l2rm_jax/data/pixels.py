@@ -1,6 +1,5 @@
 """Pictures as pixels, `{split}_pixels.npy`, read row by row from a memory-mapped file."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +25,7 @@ class Pixels(ImageRows):
 
     name: str
     array: np.ndarray | LazyRows
+    entry_bytes = 1
     copies: int = 1  # as of features; pictures are never repeated
 
     @classmethod
@@ -62,9 +62,6 @@ class Pixels(ImageRows):
           DataError: a row is out of range.
         """
         return replace(self, array=LazyRows(self.array, self._checked_rows(images)))
-
-    def _image_bytes(self) -> int:
-        return math.prod(self.shape[1:])
 
     def check_values(self) -> None:
         """Do nothing: every byte is the value of a pixel."""

@@ -139,13 +139,11 @@ def directories(config: ConfigDict) -> dict[str, Use]:
     text, image = (
         model[side.encoder] if side.is_used(config) else None for side in (CAPTIONS, IMAGES)
     )
-    if model.pretrained_images:
-        uses = {
-            PRETRAINED: Use(model.pretrained, text, None),
-            PRETRAINED_IMAGES: Use(model.pretrained_images, None, image),
-        }
-    else:
-        uses = {PRETRAINED: Use(model.pretrained, text, image)}
+    own, shared = (image, None) if model.pretrained_images else (None, image)
+    uses = {
+        PRETRAINED: Use(model.pretrained, text, shared),
+        PRETRAINED_IMAGES: Use(model.pretrained_images, None, own),
+    }
     return {name: use for name, use in uses.items() if use.text_encoder or use.image_encoder}
 
 

@@ -65,7 +65,7 @@ def resident_images(images: RegionFeatures | Pixels, replicas: Replicas) -> Resi
     Raises:
       DataError: a feature is not finite.
     """
-    size = math.prod(images.shape) * (1 if isinstance(images, Pixels) else 4)  # bytes of an entry
+    size = math.prod(images.shape) * images.entry_bytes
     platform, hosts = replicas.devices[0].platform, replicas.share.hosts
     stays = stay_on_device(platform, _free_memory(replicas.devices), size, hosts)
     return ResidentImages(images, replicas) if stays else None

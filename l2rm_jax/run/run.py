@@ -165,11 +165,6 @@ class Run:
         """Replace the state by the state of the best checkpoint."""
         self.state = self.replicas.replicate(self.best_state())
 
-    def start_epoch(self, epoch: int) -> None:
-        """Set the learning rate and the clock of an epoch (counted from 0)."""
-        self.state = self.state.replace(epoch=self.replicas.replicate(np.int32(epoch)))
-        self.position.setdefault("epoch_start", self.seconds)
-
     def make_plan(self, epoch: int) -> EpochPlan:
         """Make the plan of an epoch (counted from 0): which pairs it trains on.
 

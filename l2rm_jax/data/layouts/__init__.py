@@ -163,19 +163,16 @@ def check_feature_shapes(images: Sequence[StoredImages]) -> None:
     Raises:
       DataError: lists every file that differs from the first.
     """
+    are_pixels = any(isinstance(each, Pixels) for each in images)
+    of, unit = ("", "pixels") if are_pixels else ("regions ", "features")
     problems = [
-        f"{other.name}: found {other.shape[1]} {_units(other)}, expected {images[0].shape[1]} x "
-        f"{images[0].shape[2]}, as in {images[0].name}"
+        f"{other.name}: found {other.shape[1]} {of}x {other.shape[2]} {unit}, expected "
+        f"{images[0].shape[1]} x {images[0].shape[2]}, as in {images[0].name}"
         for other in images[1:]
         if other.shape[1:] != images[0].shape[1:]
     ]
     if problems:
         raise DataError(*problems)
-
-
-def _units(images: StoredImages) -> str:
-    of, unit = ("", "pixels") if isinstance(images, Pixels) else ("regions ", "features")
-    return f"{of}x {images.shape[2]} {unit}"
 
 
 def check_caption_kinds(splits: Sequence[Pairs]) -> None:

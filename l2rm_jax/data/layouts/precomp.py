@@ -13,6 +13,7 @@ from l2rm_jax.data.captions import (
     read_caption_ids,
     read_image_ids,
 )
+from l2rm_jax.data.contents import checked_rows
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.files import check_entries, check_form, open_array
 from l2rm_jax.data.pairs import Pairs
@@ -65,7 +66,7 @@ def read_files(
         image_of = attempt(_read_pairs, source, images, captions=count, path=pair_file)
     else:
         images = attempt(_described_images, source, images, captions=count)
-        image_of = attempt(_equal_blocks, count, images)
+        image_of = attempt(checked_rows, images and len(images), count, image_of=None)
     ids = attempt(read_image_ids, directory, split, images and len(images))
     problems.raise_all()
     caption_ids = read_caption_ids(directory, split)
@@ -185,11 +186,6 @@ def _described_images(source: Path, images: StoredImages, captions: int) -> Stor
             f"{images.name}, expected a multiple of the number of images"
         )
     return images
-
-
-def _equal_blocks(captions: int, images: StoredImages) -> Int[np.ndarray, " pairs"]:
-    """Image row of each caption, if all images have the same number of captions."""
-    return np.arange(captions) // (captions // len(images))
 
 
 def _read_pairs(
