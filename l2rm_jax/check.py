@@ -13,11 +13,13 @@ import numpy as np
 
 from l2rm_jax.audit.misaligned import read_sentences
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.layouts import check_feature_shapes, open_caption_vectors, open_images
+from l2rm_jax.data.layouts import check_feature_shapes, is_scenes
+from l2rm_jax.data.layouts.precomp import check_directory, read_images
 from l2rm_jax.data.loading import open_train_pairs, open_untokenized, split_names
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.record import is_undivided
 from l2rm_jax.data.repeats import raise_if_blocks_differ
+from l2rm_jax.data.split_files import split_file
 from l2rm_jax.data.text import Vocabulary, load_sentence_splitter, tokenize
 from l2rm_jax.data.train_pairs import Data, TrainPairs
 from l2rm_jax.data.word_report import WordReport, report_words
@@ -63,15 +65,20 @@ def check(config: Any) -> str:
     given, config = config, with_valid_fields(config)
     data = attempt(load_run_data, config, workdir=None)
     if data is None:  # some part cannot be read; check the others all the same
-        names, kind = split_names(config.data), {"in_pixels": IMAGES.is_used(config)}
+        names, in_pixels = split_names(config.data), IMAGES.is_used(config)
         if attempt(is_undivided, config.data.path):
             names = names[:1]
-        train = attempt(open_train_pairs, config.data, config.mismatch, **kind)
+        train = attempt(open_train_pairs, config.data, config.mismatch, in_pixels)
         test = None
         if len(names) > 1:
-            test = attempt(open_untokenized, config.data, names[-1], **kind)
-        images = [attempt(open_images, config.data, name, **kind) for name in names]
-        vectors = [attempt(open_caption_vectors, config.data, name) for name in names]
+            test = attempt(open_untokenized, config.data, names[-1], in_pixels)
+        images, vectors = [], []
+        directory = None if is_scenes(config.data) else attempt(check_directory, config.data.path)
+        for name in names if directory else ():
+            images.append(attempt(read_images, directory, name, in_pixels, clip_counts=True))
+            file = split_file(directory, name, "vectors")
+            file = file if file.exists() else None
+            vectors.append(attempt(RegionFeatures.read, file, clip_counts=True))
     else:
         train, _, test = data.splits
         images = [split.images for split in data.splits]

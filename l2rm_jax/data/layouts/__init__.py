@@ -23,14 +23,12 @@ from l2rm_jax.data.layouts.precomp import (
     check_directory,
     has_images,
     read_files,
-    read_images,
 )
 from l2rm_jax.data.layouts.shards import open_shard_pairs
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.record import read_record
 from l2rm_jax.data.shards import are_shards
-from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import ConfigError, DataError
 
 SCENES = "scenes"  # the built-in data set
@@ -129,32 +127,6 @@ def open_split(
 def is_scenes(data_config: Any) -> bool:
     """Whether the data are the built-in data set; data in a directory never are."""
     return data_config.name == SCENES and not data_config.path
-
-
-def open_images(data_config: Any, split: str, in_pixels: bool = False) -> StoredImages:
-    """Open only the images of a split, to check them when the captions cannot be read.
-
-    Repeated rows are kept, and region counts that are out of range are clipped.
-
-    Raises:
-      DataError, ConfigError: as `open_split`.
-    """
-    if not is_scenes(data_config):
-        directory = check_directory(data_config.path)
-        return read_images(directory, split, in_pixels, clip_counts=True)
-    return open_split(data_config, split, in_pixels=in_pixels).images
-
-
-def open_caption_vectors(data_config: Any, split: str) -> RegionFeatures | None:
-    """Open only the caption vectors of a split, with counts clipped; None if captions are words.
-
-    Raises:
-      DataError, ConfigError: as `open_split`.
-    """
-    if is_scenes(data_config):
-        return None
-    file = split_file(check_directory(data_config.path), split, "vectors")
-    return RegionFeatures.read(file, clip_counts=True) if file.exists() else None
 
 
 def check_feature_shapes(images: Sequence[StoredImages]) -> None:
