@@ -112,11 +112,6 @@ def _caption(where: str, line: bytes, columns: int) -> str:
 def read_image_ids(path: str | Path, split: str, images: int) -> list[str] | None:
     """Read `{split}_ids.txt`, one line per image; None if there is no such file.
 
-    Args:
-      path: directory of the data.
-      split: name of the split.
-      images: number of images that the split has.
-
     Raises:
       DataError: the file is not UTF-8, or has another number of lines.
     """

@@ -56,10 +56,6 @@ def undo_repeats(features: RegionFeatures) -> RegionFeatures:
 def raise_if_blocks_differ(name: str, blocks: Sequence[int]) -> None:
     """Raise an error if some blocks do not repeat one image although most do.
 
-    Args:
-      name: the feature file, for the message.
-      blocks: numbers of the blocks whose rows differ.
-
     Raises:
       DataError: `blocks` is not empty; lists the rows of each.
     """

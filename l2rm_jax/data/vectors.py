@@ -81,10 +81,6 @@ class PairRows(NamedTuple):
 def image_vectors(pairs: Pairs, executor: Executor = LOCAL) -> Fitted:
     """Return one vector per image: its single vector, or its pooled regions (see `set_features`).
 
-    Args:
-      pairs: the pairs.
-      executor: fits the pooling.
-
     Raises:
       DataError: a feature is not finite, for single vectors only when they are read; or the images
         are pictures.
@@ -95,7 +91,7 @@ def image_vectors(pairs: Pairs, executor: Executor = LOCAL) -> Fitted:
 def caption_vectors(pairs: Pairs, executor: Executor = LOCAL) -> Fitted:
     """Return one vector per caption: its single vector, pooled vectors, or weighted word counts.
 
-    Arguments and errors as `image_vectors`.
+    Errors as `image_vectors`.
     """
     tokens = pairs.captions
     if tokens is None:
@@ -124,10 +120,6 @@ def fit_rows(pairs: Pairs, executor: Executor = LOCAL) -> PairRows:
     """Pool regions, and count words; vectors stay as they are.
 
     Captions that are vectors and have texts get the vectors of their words as a second embedding.
-
-    Args:
-      pairs: the pairs.
-      executor: fits the pooling and the weights of words.
 
     Raises:
       DataError: as `image_vectors`; or the pairs have no vectors.

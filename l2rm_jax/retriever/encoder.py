@@ -43,11 +43,6 @@ def _identity(described: Mapping[str, Any]) -> Any:
 def encode_texts(encoder: Mapping[str, Any], texts: Sequence[str], run: str) -> RegionFeatures:
     """Encode captions by the encoder that made the training captions of a run.
 
-    Args:
-      encoder: the encoder in the `dataset.json` of the run.
-      texts: the captions.
-      run: name of the run.
-
     Raises:
       DataError: there is no such encoder for captions, or its weights have changed.
       L2RMError: the encoder cannot be loaded.

@@ -41,11 +41,7 @@ def open_vectors(directory: str | Path) -> Retriever:
 
 
 class SharedSpace:
-    """The space of the vectors, with the members of a `Network` that a retriever uses.
-
-    Args:
-      name: the directory of the vectors.
-    """
+    """The space of the vectors, with the members of a `Network` that a retriever uses."""
 
     head, metric, vocabulary, preparation = "cosine", "ip", None, None
     has_alignment = False

@@ -68,13 +68,7 @@ class Reference(NamedTuple):
 
 
 def make_reference(config: Any, dev: TrainPairs, method: Method) -> Reference:
-    """Make the reference for a run with this config and validation split.
-
-    Args:
-      config: config of the run.
-      dev: validation split.
-      method: method of the run.
-    """
+    """Make the reference for a run with this config and validation split."""
     size = config.train.batch_size
     equal, losses = jnp.zeros((size, size)), method.losses
     warmup = {losses[stream] for stream in losses if stream.startswith("warmup")}
@@ -148,10 +142,6 @@ class Health:
         """Warnings at the end of a run of any length, unless its last epoch has just given them.
 
         They are not part of the history, as a finished run may be given more epochs.
-
-        Args:
-          epochs: number of epochs of the run.
-          best_rsum: its best validation rSum.
         """
         message = _end(best_rsum, self._reference)
         fields = {"epoch": epochs, "phase": END, "sign": "ends_at_chance", "message": message}
@@ -276,10 +266,6 @@ def chance_rsum(images: int, captions_per_image: Counts) -> tuple[float, float]:
 
     The standard deviations of the six recalls are added, as for fully correlated recalls, because
     recalls at different k share their rankings.
-
-    Args:
-      images: number of images.
-      captions_per_image: captions of each image.
 
     Returns:
       The expected rSum and the margin, both in units of rSum (0 to 600).

@@ -273,12 +273,7 @@ def _rematched(
 def kept_by_judgement(
     settings: ConfigDict, posterior: Float[np.ndarray, " pairs"]
 ) -> Int[np.ndarray, " kept"]:
-    """Rows of the pairs that `data.filter=judgement` keeps.
-
-    Args:
-      settings: the `data` part of the config.
-      posterior: probability that each pair is mismatched.
-    """
+    """Rows of the pairs that `data.filter=judgement` keeps."""
     return np.flatnonzero(1 - posterior > settings.filter_value)
 
 

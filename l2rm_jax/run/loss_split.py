@@ -16,24 +16,13 @@ _KEPT = ("a split of pairs", "the next epoch that the run trains writes it again
 def keep_split(
     workdir: Path, epoch: int, stored_image: Int[np.ndarray, " N"], split: LossSplit
 ) -> None:
-    """Write the split that was made before an epoch (counted from 1); it replaces an earlier one.
-
-    Args:
-      workdir: work directory of the run.
-      epoch: the epoch.
-      stored_image: image row of each pair; `last_split` checks it.
-      split: the split.
-    """
+    """Write the split that was made before an epoch (counted from 1); it replaces an earlier one."""
     arrays = {"epoch": np.array(epoch), "image": stored_image, **split._asdict()}
     replace_arrays(workdir / SPLIT_FILE, arrays)
 
 
 def last_split(workdir: str | Path, stored_image: Int[np.ndarray, " N"]) -> LossSplit | None:
     """Read the last split of a run; None if the run has made none.
-
-    Args:
-      workdir: work directory of the run.
-      stored_image: image row of each pair that the run trains on.
 
     Raises:
       DataError: the file is damaged, or of other pairs.

@@ -152,10 +152,6 @@ def find_pretrained(config: ConfigDict, workdir: str | Path | None) -> Encoders 
 
     A run that has started has copies of its own, and never needs the directories again.
 
-    Args:
-      config: config of the run.
-      workdir: its work directory; None for one that has not started.
-
     Raises:
       ConfigError, DataError: as `open_pretrained`; lists the faults of all directories.
     """
@@ -234,11 +230,6 @@ def with_judged_vectors(config: ConfigDict, data: Data, workdir: str | Path) -> 
     pretrained: trained encoders would know the pairs. They are made once, by host 0,
     and kept in the work directory.
 
-    Args:
-      config: config of the run.
-      data: its data.
-      workdir: its work directory.
-
     Raises:
       DataError: the kept vectors are damaged, or of other captions, images or weights.
     """
@@ -273,11 +264,6 @@ def pretrained_arrays(encoders: Encoders, config: ConfigDict, params: Any) -> di
 
     A run that begins at the cosines of a CLIP or SigLIP and learns their scale begins with that of
     the model.
-
-    Args:
-      encoders: the pretrained encoders.
-      config: config of the run.
-      params: its parameters.
     """
     arrays = encoders.parameters()
     if GROUP in params and not config.model.embed_dim:

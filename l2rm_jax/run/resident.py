@@ -20,10 +20,6 @@ from l2rm_jax.devices.parallel import Replicas
 class ResidentImages:
     """All images of a data set, whole on each device of one host.
 
-    Args:
-      images: the images, which are read once.
-      replicas: the devices.
-
     Raises:
       DataError: a feature is not finite.
     """

@@ -227,11 +227,7 @@ class Run:
         self._train_step.compile_ahead(self.state, self.shard(batch))
 
     def train_step(self, batch: dict[str, Batch]) -> dict[str, jax.Array]:
-        """Do one update and return its metrics, which may still be on the device.
-
-        Args:
-          batch: as in `compile_step`.
-        """
+        """Do one update and return its metrics, which may still be on the device."""
         with self._training_memory():
             self.state, metrics = self._train_step(self.state, batch)
             self._run_ahead.limit(metrics)

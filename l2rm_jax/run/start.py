@@ -38,11 +38,6 @@ def check_start_fields(config: ConfigDict, method: Method) -> None:
 def add_start(config: ConfigDict, data: Data, workdir: str | Path) -> Data:
     """Add the arrays of the model that the run starts from, and keep a copy in its directory.
 
-    Args:
-      config: config of the run.
-      data: its data.
-      workdir: its work directory.
-
     Raises:
       ConfigError: there is no run in `model.start`, or it has another vocabulary.
       CheckpointError: that run has not finished an epoch, or its checkpoint is damaged.
@@ -64,10 +59,6 @@ def with_start(state: TrainState, start: Mapping[str, np.ndarray]) -> TrainState
     """Replace the arrays of a first state by a trained model, the same for each network.
 
     Numbers of the loss that the other run has not learned keep their first values.
-
-    Args:
-      state: state before the first step.
-      start: arrays of the model by their path.
 
     Raises:
       ConfigError: the models differ.

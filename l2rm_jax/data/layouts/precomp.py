@@ -77,13 +77,7 @@ def read_files(
 def read_images(
     directory: str | Path, split: str, in_pixels: bool, clip_counts: bool = False
 ) -> StoredImages:
-    """Open the features of a split, or its pictures.
-
-    Args:
-      directory: directory of the files.
-      split: name of the split.
-      in_pixels: whether to open the pictures.
-      clip_counts: as in `RegionFeatures.read`.
+    """Open the features of a split, or its pictures; `clip_counts` as in `RegionFeatures.read`.
 
     Raises:
       DataError: the file is missing or invalid.
@@ -116,13 +110,9 @@ def has_images(directory: str | Path, split: str) -> bool:
 def check_directory(path: str | Path, or_shards: bool = False) -> Path:
     """Return the directory of the data.
 
-    Args:
-      path: the directory.
-      or_shards: whether vectors in shards are accepted.
-
     Raises:
       ConfigError: `path` is empty.
-      DataError: there is no such directory, or it has vectors in shards.
+      DataError: there is no such directory, or it has vectors in shards without `or_shards`.
     """
     expected = (
         "expected the directory of train_ims.npy, train_caps.txt (or .tsv, .npy), dev and test"
