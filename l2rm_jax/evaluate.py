@@ -5,7 +5,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -31,6 +31,8 @@ from l2rm_jax.run.results import chance_of
 from l2rm_jax.run.run import Run
 
 Rows = dict[str, dict[str, float]]
+# A way to score the test split, from a scorer, the variables and the split, and to rank the scores.
+_Scoring = tuple[Callable[[Scorer, Any, TrainPairs], np.ndarray], Callable[[np.ndarray], Rows]]
 _CHANGEABLE = ("data.path", "data.test_split", "model.chunk")
 _BLOCK = 1024  # captions whose vectors are compared at once
 
@@ -92,7 +94,7 @@ def evaluate_runs(
             if not rows and (vectors is None or 0 in candidates):
                 scorings.append(_all_pairs(test, config))
             chance = chance_of(test, config.evaluation)
-            scores = [run.score_test(scoring.score) for scoring in scorings]
+            scores = [run.score_test(score) for score, _ in scorings]
             networks = run.method.networks
         totals = [old + new for old, new in zip(totals or [0.0] * len(scores), scores, strict=True)]
         title = config.model.head if networks == 1 else f"{config.model.head}, {networks} networks"
@@ -150,23 +152,10 @@ def _open_trained(workdir: str | Path, changes: Mapping[str, Any]) -> Iterator[R
         yield run
 
 
-class _Scoring(NamedTuple):
-    """A way to score the test split (all pairs or two stages) and to rank the scores.
-
-    Attributes:
-      score: maps a scorer, the variables and the test split to scores.
-      rows: maps these scores to rows of the result table.
-    """
-
-    score: Callable[[Scorer, Any, TrainPairs], np.ndarray]
-    rows: Callable[[np.ndarray], Rows]
-
-
 def _all_pairs(test: TrainPairs, config: ConfigDict) -> _Scoring:
     settings = config.evaluation.protocol, config.evaluation.dual_softmax
-    return _Scoring(
-        Scorer.similarities, lambda sims: recall_rows(sims, test.captions_per_image, *settings)
-    )
+    rows = lambda sims: recall_rows(sims, test.captions_per_image, *settings)  # noqa: E731
+    return Scorer.similarities, rows
 
 
 def _make_shortlist(
@@ -190,7 +179,7 @@ def _two_stage(shortlist: Shortlist, proposer: str) -> _Scoring:
     def rows(scores: np.ndarray) -> Rows:
         return {f"{proposer} proposes {key}": row for key, row in shortlist.rows(scores).items()}
 
-    return _Scoring(score, rows)
+    return score, rows
 
 
 def evaluate_checkpoints(config: ConfigDict, paths: Sequence[str | Path]) -> Rows:
@@ -290,6 +279,6 @@ def _named_rows(name: str, scorings: Sequence[_Scoring], scores: Sequence[np.nda
     """Result rows of each scoring, with `name` in front of the protocol."""
     return {
         f"{name}, {key}": row
-        for scoring, values in zip(scorings, scores, strict=True)
-        for key, row in scoring.rows(values).items()
+        for (_, rows), values in zip(scorings, scores, strict=True)
+        for key, row in rows(values).items()
     }

@@ -191,17 +191,6 @@ class RegionFeatures(ImageRows):
             labels=rows if self.labels is None else self.labels[rows],
         )
 
-    def check_values(self) -> None:
-        """Read all features once.
-
-        Raises:
-          DataError: lists each row that holds NaN, infinity or a number too large for float32.
-        """
-        problems = Problems()
-        for block in self.blocks():
-            problems.attempt(self.rows, block)
-        problems.raise_all()
-
     def rows(
         self, indices: Sequence[int] | np.ndarray
     ) -> Float32[np.ndarray, "rows regions dimensions"]:

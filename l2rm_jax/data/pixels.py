@@ -63,9 +63,6 @@ class Pixels(ImageRows):
         """
         return replace(self, array=LazyRows(self.array, self._checked_rows(images)))
 
-    def check_values(self) -> None:
-        """Do nothing: every byte is the value of a pixel."""
-
     def rows(self, indices: Sequence[int] | np.ndarray) -> UInt8[np.ndarray, "rows S S 3"]:
         """Read some pictures.
 

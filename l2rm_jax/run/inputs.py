@@ -85,8 +85,8 @@ def check_values(*splits: TrainPairs) -> None:
     problems = Problems()
     for split in splits:
         for features in (split.images, split.tokens):
-            if isinstance(features, RegionFeatures):
-                problems.attempt(features.check_values)
+            for block in features.blocks() if isinstance(features, RegionFeatures) else ():
+                problems.attempt(features.rows, block)
     problems.raise_all()
 
 

@@ -16,7 +16,7 @@ _KEPT = ("a split of pairs", "the next epoch that the run trains writes it again
 def keep_split(
     workdir: Path, epoch: int, stored_image: Int[np.ndarray, " N"], split: LossSplit
 ) -> None:
-    """Write the split that was made before an epoch (counted from 1); it replaces an earlier one."""
+    """Write the split made before an epoch (counted from 1); it replaces an earlier one."""
     arrays = {"epoch": np.array(epoch), "image": stored_image, **split._asdict()}
     replace_arrays(workdir / SPLIT_FILE, arrays)
 

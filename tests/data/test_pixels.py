@@ -27,7 +27,6 @@ def test_rows_are_bytes_of_the_mapped_file(tmp_path):
     np.testing.assert_array_equal(taken.rows([0, 1]), array[[2, 4]])
     np.testing.assert_array_equal(pixels.head(2).rows([0, 1]), array[:2])
     np.testing.assert_array_equal(np.concatenate([*pixels.blocks()]), np.arange(5))
-    pixels.check_values()
     for wrong in (lambda: pixels.rows([5]), lambda: pixels.rows([-1])):
         with pytest.raises(DataError, match=r"index -?\d"):
             wrong()
