@@ -14,16 +14,15 @@ import numpy as np
 from l2rm_jax.audit.misaligned import read_sentences
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.layouts import check_feature_shapes, is_scenes
-from l2rm_jax.data.layouts.precomp import check_directory, read_images
+from l2rm_jax.data.layouts.precomp import check_directory, raise_if_blocks_differ, read_images
 from l2rm_jax.data.loading import open_train_pairs, open_untokenized, split_names
 from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.record import is_undivided
-from l2rm_jax.data.repeats import raise_if_blocks_differ
+from l2rm_jax.data.run_words import describe_unknown
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.data.text import Vocabulary, load_sentence_splitter, tokenize
 from l2rm_jax.data.train_pairs import Data, TrainPairs
 from l2rm_jax.data.word_report import WordReport, report_words
-from l2rm_jax.data.word_vectors import describe_unknown
 from l2rm_jax.errors import DataError, Problems
 from l2rm_jax.evaluation.recall import describe_counts
 from l2rm_jax.models import check_word_noise

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from l2rm_jax.data.run_words import describe_unknown
 from l2rm_jax.data.train_pairs import Data
 from l2rm_jax.data.word_report import report_words
-from l2rm_jax.data.word_vectors import describe_unknown
 from l2rm_jax.devices.batch import Batch
 from l2rm_jax.devices.operations import operations_per_second
 from l2rm_jax.devices.parallel import Replicas

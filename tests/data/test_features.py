@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.repeats import undo_repeats
+from l2rm_jax.data.layouts.precomp import undo_repeats
 from l2rm_jax.errors import DataError
 from l2rm_jax.run.inputs import check_values
 
