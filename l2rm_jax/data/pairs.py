@@ -165,9 +165,10 @@ class Pairs:
             captions becomes several pairs. A DataFrame's index does not matter.
           image: name of the column of images: vectors, file names, pictures, or texts.
           caption: name of the column of captions: texts, lists of texts, or vectors.
-          model: encodes the sides that are not vectors: an object with `encode(list) -> [n, d]`, or
-            two of them, for images and for captions; None for a side that is vectors already, or
-            for captions that are to be compared by their words.
+          model: encodes the sides that are not vectors: an object with `encode(list) -> [n, d]`,
+            such as a model of sentence-transformers, or two of them, for images and for captions;
+            None for a side that is vectors already, or for captions that are to be compared by
+            their words. It receives upright RGB pictures.
 
         Raises:
           DataError: a column is missing, or a cell cannot be read; lists every problem.
