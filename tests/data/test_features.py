@@ -116,7 +116,6 @@ def test_rows_that_were_taken_keep_their_numbers_in_errors():
     [
         (features(7)[0, 0], r"found float32 \[6\].*rank 3"),
         (features(7).astype(np.int16), r"found int16 \[7, 4, 6\].*float16"),
-        (features(7).astype(np.int64), "found int64"),
         (features(7)[:0], "no data"),
         (features(7, np.int8), "ims_scale.npy: no such file"),
     ],
@@ -147,7 +146,6 @@ def test_wrong_scale_is_refused(tmp_path, scale, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda content: content[:-8], "truncated: found 792 bytes"),
         (lambda content: content[:40], "not a .npy file"),
         (lambda content: b"", "not a .npy file"),
         (lambda content: b"PK" + content, "not a .npy file"),

@@ -130,20 +130,12 @@ def test_an_index_is_read_as_it_was_made(tmp_path, protocol, own):
     assert (back.true_rate, back.kept_share) == (made.true_rate, made.kept_share)
 
 
-def changed(place: int, value: int) -> np.ndarray:
-    index = np.arange(IMAGES)
-    index[place] = value
-    return index
-
-
 @pytest.mark.parametrize(
     ("index", "message"),
     [
-        (np.arange(IMAGES - 1), "found 199 entries"),
         (np.arange(IMAGES).astype(float), "found float64 .*expected one axis of integers"),
         (np.arange(IMAGES)[None], r"found int64 \[1, 200\]"),
-        (changed(7, IMAGES), "entry 7: found 200"),
-        (changed(9, -1), "entry 9: found -1"),
+        (np.arange(IMAGES) - 1, "entry 0: found -1"),
         (np.zeros(0, int), "no data"),
     ],
 )
@@ -159,7 +151,6 @@ def test_unusable_index_is_refused(tmp_path, index, message):
     ("protocol", "rate", "seed", "message"),
     [
         ("images", 0.2, 0, "protocol: found 'images'.*image.*caption"),
-        ("image", 1.0, 0, "rate: found 1.0"),
         ("caption", -0.1, 0, "rate: found -0.1"),
         ("caption", float("nan"), 0, "rate: found nan"),
         ("caption", 0.1, -1, "seed: found -1"),
