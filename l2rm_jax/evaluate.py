@@ -77,7 +77,7 @@ def evaluate_runs(
     first, expected, vectors = proposer or workdirs[0], None, None
     if proposer:
         with _open_trained(proposer, changes) as run:
-            vectors, expected = run.score_test(Scorer.embeddings), run.data.test
+            vectors, expected = run.score(run.data.test, Scorer.embeddings), run.data.test
     rows: Rows = {}
     scorings: list[_Scoring] = []
     totals: list[Any] = []
@@ -94,7 +94,7 @@ def evaluate_runs(
             if not rows and (vectors is None or 0 in candidates):
                 scorings.append(_all_pairs(test, config))
             chance = chance_of(test, config.evaluation)
-            scores = [run.score_test(score) for score, _ in scorings]
+            scores = [run.score(test, score) for score, _ in scorings]
             networks = run.method.networks
         totals = [old + new for old, new in zip(totals or [0.0] * len(scores), scores, strict=True)]
         title = config.model.head if networks == 1 else f"{config.model.head}, {networks} networks"
@@ -143,12 +143,13 @@ def _same_vectors(one: RegionFeatures, other: RegionFeatures) -> bool:
 
 @contextlib.contextmanager
 def _open_trained(workdir: str | Path, changes: Mapping[str, Any]) -> Iterator[Run]:
-    """Open the run in `workdir` with these changes to its config."""
+    """Open the best model of the run in `workdir` with these changes to its config."""
     config = read_trained_config(workdir, changes, "evaluate")
     data = read_data(config, workdir)
     if not {"data.path", "data.test_split"} & set(changes):  # the run's own test split
         check_hashes(config, [data.test], workdir)
     with open_run(config, data, workdir, Replicas()) as run:
+        run.restore_best()
         yield run
 
 

@@ -137,7 +137,8 @@ def train(
                     )
                 _train_epochs(run, log, stop, judge, on_epoch)
                 with stop.interruptible():
-                    sims = run.score_test()
+                    run.restore_best()
+                    sims = run.score(data.test)
             except StoppedError as error:
                 if "step_in_epoch" in run.position:
                     run.save()

@@ -50,9 +50,14 @@ class LazyRows:
 
 
 class ImageRows:
-    """Images of some kind, with a `name` for error messages, a `shape` and `take`."""
+    """Images of some kind, with a `name` for error messages, an `array`, and `take`."""
 
     entry_bytes = 4  # of a number, as it is read
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of images, and shape of each: regions and dimensions, or pixels and colours."""
+        return self.array.shape
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -171,11 +176,6 @@ class RegionFeatures(ImageRows):
         array = _as_sets(name, array, _FLOATS)
         counts = _checked_counts(f"{name}, {vector} counts", counts, array, vector)
         return cls(name, array, counts, vector=vector)
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Number of images, regions and dimensions."""
-        return self.array.shape
 
     def take(self, images: Int[np.ndarray, " taken"]) -> "RegionFeatures":
         """Return the images of the given rows, in that order, without reading their features.

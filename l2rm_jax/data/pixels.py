@@ -50,11 +50,6 @@ class Pixels(ImageRows):
         check_form(name, array, is_valid, "pictures, uint8 [images, size, size, 3]")
         return cls(name, array)
 
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """Number of images, their height, width and channels."""
-        return self.array.shape
-
     def take(self, images: Int[np.ndarray, " taken"]) -> "Pixels":
         """Return the images of the given rows, in that order, without reading their pixels.
 

@@ -257,22 +257,17 @@ class Run:
         require_finite({"norm of the parameters": norm}, self.step, epoch)
         return recalls(self.score(self.data.dev), self.data.dev.captions_per_image)
 
-    def score_test(self, score: Callable = Scorer.similarities, *inputs: Any) -> Any:
-        """Score the test split with the best model, which replaces the state.
+    def score(self, split: TrainPairs, score: Callable = Scorer.similarities, *inputs: Any) -> Any:
+        """Score any split with the current model.
 
         Args:
+          split: the split.
           score: method of `Scorer` to call; similarities of all pairs by default.
           *inputs: its further arguments.
 
         Raises:
-          CheckpointError: there is no best checkpoint, or it cannot be restored.
           DivergedError: the scores are not finite.
         """
-        self.restore_best()
-        return self.score(self.data.test, score, *inputs)
-
-    def score(self, split: TrainPairs, score: Callable = Scorer.similarities, *inputs: Any) -> Any:
-        """Score any split with the current model; `score` and `inputs` as in `score_test`."""
         networks = [self._variables(n) for n in range(self.method.networks)]
         hints = scoring_hints(self.config, self.model.is_product)
         with advise_on_memory(f"scoring {split.split}", hints):
