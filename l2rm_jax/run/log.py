@@ -71,10 +71,6 @@ class RunLog:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the files."""
         for file in (self._file, self._scalars):
             if file is not None:
                 file.close()
