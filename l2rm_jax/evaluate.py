@@ -26,7 +26,7 @@ from l2rm_jax.published.conversion import model_from_state_dict, variables_from_
 from l2rm_jax.run.data_hashes import check_hashes
 from l2rm_jax.run.initialise import open_run, read_trained_config
 from l2rm_jax.run.inputs import check_fields, read_data
-from l2rm_jax.run.memory_hints import scoring_hints
+from l2rm_jax.run.memory import scoring_hints
 from l2rm_jax.run.results import chance_of
 from l2rm_jax.run.run import Run
 

@@ -12,10 +12,9 @@ The training loop is `l2rm_jax/train.py`; this package holds the functions that 
 - `config_file` (and the lock), `log`, `results`, `loss_split`, `checkpoints` (with
   `checkpoint_format`): the files of the work directory; `load_trained` reads the trained model,
   and saves it apart from the run;
-- `metrics`: means of the step metrics over an epoch;
 - `stop_signal`: a clean stop at SIGTERM or Ctrl-C;
 - `health`: warnings when the run is not learning;
-- `memory_hints`: flags that reduce the memory that a device needs.
+- `memory`: images that stay on devices, and flags that reduce the memory that a run needs.
 
 May import `methods`, `evaluation` and the packages that these may import (see
 `l2rm_jax/README.md`).

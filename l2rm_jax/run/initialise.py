@@ -25,7 +25,7 @@ from l2rm_jax.run.config_file import (
     with_changes,
     write_config,
 )
-from l2rm_jax.run.resident import resident_images
+from l2rm_jax.run.memory import resident_images
 from l2rm_jax.run.run import Run
 
 

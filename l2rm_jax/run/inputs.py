@@ -19,8 +19,8 @@ from l2rm_jax.methods.pair_weights import check_weights
 from l2rm_jax.models import check_word_noise, make_model
 from l2rm_jax.run.fold_runs import check_detector, fold_config, is_trained
 from l2rm_jax.run.judgement import check_judgement, uses_judgement
+from l2rm_jax.run.load_trained import check_start_fields
 from l2rm_jax.run.pretrained import check_pretrained_fields, find_pretrained
-from l2rm_jax.run.start import check_start_fields
 
 _LARGEST_INT = 2**31 - 1  # devices use 32-bit integers
 

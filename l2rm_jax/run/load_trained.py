@@ -1,4 +1,4 @@
-"""The trained model of a run, read without its data, and saved as a directory of its own.
+"""The trained model of a run: read without its data, saved apart from it, or a start.
 
 A saved model has its weights in safetensors (`model.safetensors`: parameters and statistics by
 their path), a model card, `README.md`, and some files of the work directory: `config.json`, the
@@ -7,22 +7,29 @@ vocabulary or the pretrained tokenizer, and `results.json` and `dataset.json` if
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from ml_collections import ConfigDict
 
+from l2rm_jax.data.files import open_arrays, replace_arrays
 from l2rm_jax.data.record import DATASET_FILE, read_record
 from l2rm_jax.data.run_words import VOCABULARY_FILE
 from l2rm_jax.data.text import Vocabulary
-from l2rm_jax.errors import CheckpointError, first_line
+from l2rm_jax.data.train_pairs import Data
+from l2rm_jax.devices.hosts import is_primary, wait_for_file
+from l2rm_jax.errors import CheckpointError, ConfigError, first_line
 from l2rm_jax.evaluation.recall import DIRECTIONS, RECALL_AT
 from l2rm_jax.jobs.files import new_directory, replace_file
+from l2rm_jax.methods import Method
 from l2rm_jax.methods.base import TrainState
+from l2rm_jax.methods.learned_scale import GROUP
 from l2rm_jax.pretrained.directory import SMALL_FILES
 from l2rm_jax.pretrained.specs import Bases
 from l2rm_jax.pretrained.tokenizer import Pieces
@@ -40,7 +47,8 @@ from l2rm_jax.run.pretrained import (
 from l2rm_jax.run.results import RESULTS_FILE, versions
 
 CARD = "README.md"
-PARTS = ("params", "batch_stats")  # of a state, that make a model
+START_FILE = "start.npz"  # the model of `model.start`, kept in the work directory
+_PARTS = ("params", "batch_stats")  # of a state, that make a model
 _FILES = (
     *(CONFIG_FILE, VOCABULARY_FILE, RESULTS_FILE, DATASET_FILE),
     *(f"{own}/{name}" for own in (PRETRAINED, PRETRAINED_IMAGES) for name in SMALL_FILES),
@@ -113,7 +121,7 @@ def save_trained(trained: Trained, workdir: str | Path, directory: str | Path) -
     """
     save = needed_module("safetensors.numpy").save
     progress = {"epoch": trained.epoch, "rsum": trained.rsum}
-    arrays = flatten_dict({part: getattr(trained.state, part) for part in PARTS}, sep="/")
+    arrays = flatten_dict({part: getattr(trained.state, part) for part in _PARTS}, sep="/")
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     metadata = {name: json.dumps(value) for name, value in progress.items()}
     with new_directory(Path(directory)) as unfinished:
@@ -242,3 +250,69 @@ def _number(value: float | None) -> str:
 def _table(title: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterator[str]:
     for row in (title, ("---",) * len(title), *rows):
         yield f"| {' | '.join(cell.replace('|', '/') for cell in row)} |"
+
+
+def check_start_fields(config: ConfigDict, method: Method) -> None:
+    """Check that the method can start from a model.
+
+    Raises:
+      ConfigError: the method is a fit in closed form.
+    """
+    if config.model.start and method.plan is None:
+        raise ConfigError(
+            f"model.start: found {config.model.start!r}, expected none, as {config.method} is "
+            "fitted in closed form"
+        )
+
+
+def add_start(config: ConfigDict, data: Data, workdir: str | Path) -> Data:
+    """Add the arrays of the model that the run starts from, and keep a copy in its directory.
+
+    Raises:
+      ConfigError: there is no run in `model.start`, or it has another vocabulary.
+      CheckpointError: that run has not finished an epoch, or its checkpoint is damaged.
+    """
+    if not config.model.start:
+        return data
+    path = Path(workdir) / START_FILE
+    if is_primary() and not path.exists():
+        trained = read_trained(config.model.start)
+        _check_words(trained, data, config.model.start)
+        parts = {part: getattr(trained.state, part) for part in _PARTS}
+        replace_arrays(path, flatten_dict(parts, sep="/"))
+    wait_for_file(path)
+    with open_arrays(path, "the model of model.start", "remove it to read it again") as file:
+        return replace(data, start=dict(file))
+
+
+def with_start(state: TrainState, start: Mapping[str, np.ndarray]) -> TrainState:
+    """Replace the arrays of a first state by a trained model, the same for each network.
+
+    Numbers of the loss that the other run has not learned keep their first values.
+
+    Raises:
+      ConfigError: the models differ.
+    """
+    own = flatten_dict({part: getattr(state, part) for part in _PARTS}, sep="/")
+    for name, array in own.items():
+        given = start.get(name)
+        if given is None and name.startswith(f"params/{GROUP}/"):
+            continue
+        if given is None or array.shape not in (given.shape, (*array.shape[:1], *given.shape)):
+            found = "none" if given is None else list(given.shape)
+            raise ConfigError(
+                f"model.start: found {found} for {name}, expected {list(array.shape)}: the two "
+                "models need the same head, sizes and data of the same form"
+            )
+        own[name] = jnp.broadcast_to(jnp.asarray(given, array.dtype), array.shape)
+    return state.replace(**{part: {} for part in _PARTS} | unflatten_dict(own, sep="/"))
+
+
+def _check_words(trained: Trained, data: Data, directory: str) -> None:
+    """Raise `ConfigError` if the words of the two runs have other numbers."""
+    words = trained.vocabulary
+    if isinstance(words, Vocabulary) and words != data.vocabulary:
+        raise ConfigError(
+            f"model.start: {directory} has another vocabulary; set "
+            f"data.vocabulary={directory}/vocabulary.json"
+        )

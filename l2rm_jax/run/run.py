@@ -35,12 +35,11 @@ from l2rm_jax.models import make_model
 from l2rm_jax.run.checkpoints import RunCheckpoints
 from l2rm_jax.run.health import Health, make_reference, require_finite
 from l2rm_jax.run.inputs import check_train_size
-from l2rm_jax.run.memory_hints import scoring_hints, training_hints
+from l2rm_jax.run.load_trained import with_start
+from l2rm_jax.run.memory import ResidentImages, scoring_hints, training_hints
 from l2rm_jax.run.pair_scores import collect_rows, encode_images
 from l2rm_jax.run.pretrained import pretrained_arrays, with_pretrained, with_word_vectors
-from l2rm_jax.run.resident import ResidentImages
 from l2rm_jax.run.sampling import draw_pairs
-from l2rm_jax.run.start import with_start
 
 
 class Run:

@@ -10,7 +10,7 @@ import pytest
 from l2rm_jax.config import default
 from l2rm_jax.devices.hosts import advise_on_memory, describe_error
 from l2rm_jax.run.config_file import with_changes
-from l2rm_jax.run.memory_hints import scoring_hints, training_hints
+from l2rm_jax.run.memory import scoring_hints, training_hints
 from l2rm_jax.run.run import Run
 
 

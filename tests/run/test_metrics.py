@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from l2rm_jax.run.metrics import Means
+from l2rm_jax.run.log import Means
 
 
 def test_means_continue_from_their_state():

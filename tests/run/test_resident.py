@@ -10,10 +10,10 @@ from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.methods import EpochPlan
 from l2rm_jax.models.retrieval import RetrievalModel
-from l2rm_jax.run import resident
+from l2rm_jax.run import memory
 from l2rm_jax.run.initialise import begin_epoch, open_run
 from l2rm_jax.run.inputs import read_data
-from l2rm_jax.run.resident import stay_on_device
+from l2rm_jax.run.memory import stay_on_device
 from l2rm_jax.train import train
 from tests.run import tiny_runs
 from tests.tiny import tiny_config
@@ -60,7 +60,7 @@ def test_batches_are_equal(devices, tmp_path, monkeypatch, reads):
         begin_epoch(run, 0)
         assert run.resident is None
         expected = [run.shard(batch) for batch in run.stream(plan, 0).iterate()]
-        monkeypatch.setattr(resident, "stay_on_device", lambda *_: True)
+        monkeypatch.setattr(memory, "stay_on_device", lambda *_: True)
         begin_epoch(run, 0)
         reads.clear()
         found = [run.shard(batch) for batch in run.stream(plan, 0).iterate()]
@@ -77,7 +77,7 @@ def test_runs_are_equal(tmp_path, monkeypatch, reads):
         keep = lambda run, *_, to=name: params.update({to: run.state.params})  # noqa: E731
         train(tiny_config(), tmp_path / name, replicas, on_epoch=keep)
         counts[name] = sum(reads.values())
-        monkeypatch.setattr(resident, "stay_on_device", lambda *_: True)
+        monkeypatch.setattr(memory, "stay_on_device", lambda *_: True)
     jax.tree.map(np.testing.assert_array_equal, params["stay"], params["read"])
     assert tiny_runs.records(tmp_path / "stay") == tiny_runs.records(tmp_path / "read")
     assert counts["stay"] < counts["read"] / 4
