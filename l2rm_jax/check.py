@@ -96,8 +96,7 @@ def check(config: Any) -> str:
         attempt(_check_words, report)
     attempt(check_feature_shapes, [features for features in images if features is not None])
     scans = [
-        SplitScan(attempt(scan, ims), attempt(scan, caps))
-        for ims, caps in zip(images, vectors, strict=True)
+        (attempt(scan, ims), attempt(scan, caps)) for ims, caps in zip(images, vectors, strict=True)
     ]
     problems.raise_list()
     lines = [*_report(data, scans, words, config.data)]
@@ -133,12 +132,8 @@ class FeatureScan:
     image_of: dict[bytes, int]
 
 
-@dataclass(frozen=True)
-class SplitScan:
-    """Statistics of a split's images and caption vectors; `captions` is None if they are words."""
-
-    images: FeatureScan
-    captions: FeatureScan | None
+# A split with the statistics of its images, and of its caption vectors; None if they are words.
+_Scanned = tuple[TrainPairs, FeatureScan, FeatureScan | None]
 
 
 def scan(images: RegionFeatures | Pixels) -> FeatureScan:
@@ -195,7 +190,7 @@ def scan(images: RegionFeatures | Pixels) -> FeatureScan:
 
 
 def _report(
-    data: Data, scans: list[SplitScan], words: list[WordReport], data_config: Any
+    data: Data, scans: list[tuple], words: list[WordReport], data_config: Any
 ) -> Iterator[str]:
     size = len(data.vocabulary)
     if data.pretrained is not None:
@@ -204,9 +199,9 @@ def _report(
         yield f"vocabulary: {size} words" if size else "vocabulary: none, captions are vectors"
     if data.word_vectors is not None:
         yield f"word vectors: {describe_unknown(data.word_vectors)}"
-    described = list(zip(data.splits, scans, strict=True))
-    for (split, features), report in zip(described, words, strict=True):
-        yield from _describe(split, features, report, data.vocabulary, data_config)
+    described = [(split, *both) for split, both in zip(data.splits, scans, strict=True)]
+    for scanned, report in zip(described, words, strict=True):
+        yield from _describe(scanned, report, data.vocabulary, data_config)
     for left, right in itertools.combinations(described, 2):
         yield from _shared_items(left, right)
     if data.mismatch.sentences():
@@ -214,22 +209,18 @@ def _report(
 
 
 def _describe(
-    split: TrainPairs,
-    scans: SplitScan,
-    report: WordReport,
-    vocabulary: Vocabulary | Pieces,
-    data_config: Any,
+    scanned: _Scanned, report: WordReport, vocabulary: Vocabulary | Pieces, data_config: Any
 ) -> list[str]:
-    features = scans.images
+    split, features, vectors = scanned
     images = len(split.images)
     stored = "once" if split.images.copies == 1 else f"{split.images.copies} times"
     broken = [n for n, caption in enumerate(split.captions, 1) if _BROKEN.search(caption)]
     if isinstance(vocabulary, Pieces):
         captions = _describe_pieces(split, vocabulary)
-    elif scans.captions is None:
+    elif vectors is None:
         captions = _describe_words(split, report, vocabulary, data_config)
     else:
-        captions = _describe_vectors(split, scans.captions, data_config.max_words)
+        captions = _describe_vectors(split, vectors, data_config.max_words)
     title = (
         f"{split.split}: {images} images of {_describe_sizes(split.images)}, "
         f"{len(split)} captions, {describe_counts(split.captions_per_image)} per image"
@@ -325,23 +316,16 @@ def _describe_quantiles(lengths: np.ndarray) -> str:
     )
 
 
-def _shared_items(
-    left: tuple[TrainPairs, SplitScan], right: tuple[TrainPairs, SplitScan]
-) -> list[str]:
+def _shared_items(left: _Scanned, right: _Scanned) -> list[str]:
     """Lines that list images and captions found in both splits."""
-    (left_pairs, left_scan), (right_pairs, right_scan) = left, right
-    if left_scan.captions is None:
-        others = set(right_pairs.captions)
-        captions = [repr(c) for c in dict.fromkeys(left_pairs.captions) if c in others]
+    (one, images, vectors), (other, other_images, other_vectors) = left, right
+    if vectors is None:
+        others = set(other.captions)
+        captions = [repr(c) for c in dict.fromkeys(one.captions) if c in others]
     else:
-        captions = _equal_rows(left_scan.captions, right_scan.captions)
-    return _section(
-        f"both in {left_pairs.split} and in {right_pairs.split}:",
-        {
-            "images": _summary(_equal_rows(left_scan.images, right_scan.images)),
-            "captions": _summary(captions),
-        },
-    )
+        captions = _equal_rows(vectors, other_vectors)
+    facts = {"images": _summary(_equal_rows(images, other_images)), "captions": _summary(captions)}
+    return _section(f"both in {one.split} and in {other.split}:", facts)
 
 
 def _equal_rows(left: FeatureScan, right: FeatureScan) -> list[str]:
