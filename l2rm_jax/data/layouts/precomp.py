@@ -60,9 +60,9 @@ def read_files(
     if vectors is not None and not caption_files(directory, split):
         source, texts, count = vector_file, None, len(vectors)
     else:
-        file = attempt(open_captions, directory, split, or_vectors=not in_words)
-        texts = attempt(parse_captions, file)
-        source, count = (file.path, len(file.lines)) if file else (None, None)
+        found = attempt(open_captions, directory, split, or_vectors=not in_words)
+        source, lines = found or (None, None)
+        texts, count = attempt(parse_captions, source, lines), lines and len(lines)
     if vectors is not None and texts is not None:
         attempt(_check_vector_count, source, texts, vectors)
     pair_file = split_file(directory, split, "image_of")
