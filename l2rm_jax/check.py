@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from l2rm_jax.audit.misaligned import read_sentences
-from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.data.layouts import check_feature_shapes, is_scenes
 from l2rm_jax.data.layouts.precomp import check_directory, raise_if_blocks_differ, read_images
 from l2rm_jax.data.loading import open_train_pairs, open_untokenized, split_names
-from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.record import is_undivided
 from l2rm_jax.data.run_words import describe_unknown
 from l2rm_jax.data.split_files import split_file

@@ -16,11 +16,10 @@ from l2rm_jax.config import set_epochs
 from l2rm_jax.data.content_hashes import hash_images
 from l2rm_jax.data.contents import PART
 from l2rm_jax.data.drawn_splits import draw_splits, take_images
-from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.data.layouts import open_pairs
 from l2rm_jax.data.loading import load_data
 from l2rm_jax.data.pairs import Captions, Images, Pairs
-from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.errors import ConfigError, DataError, expand_home
 from l2rm_jax.linear.rows import Rows
 from l2rm_jax.retriever import Retriever, load

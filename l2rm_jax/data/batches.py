@@ -15,8 +15,7 @@ from jaxtyping import Int
 
 from l2rm_jax.console import unconfigured_root
 from l2rm_jax.data import pairs
-from l2rm_jax.data.features import LazyRows, RegionFeatures
-from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.features import LazyRows, Pixels, RegionFeatures
 from l2rm_jax.data.train_pairs import TrainPairs, token_counts
 from l2rm_jax.devices.batch import Batch
 from l2rm_jax.devices.hosts import Share, usable_cores

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int, Int32
 
-from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.data.frame_columns import as_numpy, as_vectors
 from l2rm_jax.data.npy_files import still_whole
-from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.text import Vocabulary, tokenize
 from l2rm_jax.errors import DataError, Problems
 from l2rm_jax.jobs import LOCAL, Executor

@@ -25,10 +25,9 @@ from l2rm_jax.data.contents import (
     hash_names,
     rows_of_texts,
 )
-from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.data.frame_columns import columns_of, further_columns
 from l2rm_jax.data.frames import read_sides
-from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import DataError, Problems
 from l2rm_jax.linear.rows import Rows, TakenRows

@@ -9,9 +9,8 @@ import numpy as np
 from jaxtyping import Float32, Int
 
 from l2rm_jax.data.contents import count_words, rows_of_texts
-from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.data.pairs import Pairs
-from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import DataError
 from l2rm_jax.jobs import LOCAL, Executor

@@ -13,11 +13,10 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.data.files import open_array
 from l2rm_jax.data.npy_files import write_array
 from l2rm_jax.data.pairs import taken
-from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.errors import ConfigError, DataError, expand_home, first_line
 from l2rm_jax.evaluation.codes import CodedCaptions
 from l2rm_jax.jobs.files import new_directory

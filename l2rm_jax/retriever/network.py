@@ -14,9 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.data.pairs import Tokens
-from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.text import UNKNOWN, Vocabulary, load_sentence_splitter, tokenize
 from l2rm_jax.devices.batch import Batch
 from l2rm_jax.devices.hosts import advise_on_memory

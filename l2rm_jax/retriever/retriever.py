@@ -12,8 +12,7 @@ from jaxtyping import Float, Int
 from ml_collections import ConfigDict
 
 from l2rm_jax.console import progress_bar
-from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.errors import ConfigError, DataError, expand_home
 from l2rm_jax.evaluation.scoring import ignore_progress
 from l2rm_jax.pages import PageAlignment

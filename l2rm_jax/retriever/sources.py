@@ -13,13 +13,12 @@ from ml_collections import ConfigDict
 from l2rm_jax.data import scenes
 from l2rm_jax.data.captions import caption_files, read_image_ids
 from l2rm_jax.data.contents import are_texts, as_list
-from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.data.frame_columns import as_numpy, as_vectors
 from l2rm_jax.data.layouts import SCENES, open_split
 from l2rm_jax.data.layouts.precomp import read_images
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.pictures import upright_pictures
-from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.record import read_record
 from l2rm_jax.data.scenes.drawing import write_png
 from l2rm_jax.data.split_files import split_file

@@ -8,8 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from l2rm_jax.config import default
-from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.data.record import read_record
 from l2rm_jax.errors import DataError, expand_home
 from l2rm_jax.evaluation.scoring import paired_similarities, unit_means, vector_similarities

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.features import Pixels
 from l2rm_jax.devices.parallel import matmul_precision
 from l2rm_jax.errors import ConfigError, expand_home, nearest_path
 from l2rm_jax.pretrained.directory import POOLING_FILE, Pretrained, open_pretrained, read_kind

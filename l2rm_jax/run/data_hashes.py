@@ -14,10 +14,9 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from l2rm_jax.data.contents import hash_array, hash_names
-from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.data.npy_files import still_whole
 from l2rm_jax.data.pairs import Pairs
-from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.record import is_undivided
 from l2rm_jax.data.train_pairs import Data, TrainPairs
 from l2rm_jax.devices.hosts import is_primary

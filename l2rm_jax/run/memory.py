@@ -11,8 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.devices.batch import Batch
 from l2rm_jax.devices.parallel import Replicas
 

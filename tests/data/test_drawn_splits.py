@@ -11,14 +11,13 @@ from l2rm_jax import main, open_pairs
 from l2rm_jax.config import default
 from l2rm_jax.data.content_hashes import hash_images
 from l2rm_jax.data.drawn_splits import INDEX_FILE, SPLITS, Drawn, draw_run_splits, draw_splits
-from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.data.loading import (
     load_data,
     load_train,
     open_untokenized,
     save_vocabulary_and_index,
 )
-from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.record import is_undivided
 from l2rm_jax.errors import DataError
 from l2rm_jax.evaluate import evaluate_runs

@@ -3,9 +3,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.data.layouts.precomp import undo_repeats
-from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.errors import DataError
 from l2rm_jax.run.inputs import check_values
 

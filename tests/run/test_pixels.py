@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import l2rm_jax
-from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.features import Pixels
 from l2rm_jax.data.vectors import image_vectors
 from l2rm_jax.errors import ConfigError, DataError, StoppedError
 from l2rm_jax.evaluate import evaluate_runs

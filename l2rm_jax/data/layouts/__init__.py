@@ -17,7 +17,7 @@ import numpy as np
 from l2rm_jax.data import scenes
 from l2rm_jax.data.columns import read_columns
 from l2rm_jax.data.drawn_splits import Drawn
-from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.data.layouts.precomp import (
     StoredImages,
     check_directory,
@@ -26,7 +26,6 @@ from l2rm_jax.data.layouts.precomp import (
 )
 from l2rm_jax.data.layouts.shards import open_shard_pairs
 from l2rm_jax.data.pairs import Pairs
-from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.record import read_record
 from l2rm_jax.data.shards import are_shards
 from l2rm_jax.errors import ConfigError, DataError

@@ -17,10 +17,9 @@ from l2rm_jax.data.captions import (
     read_image_ids,
 )
 from l2rm_jax.data.contents import checked_rows
-from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.data.files import check_entries, check_form, open_array
 from l2rm_jax.data.pairs import Pairs
-from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.record import is_undivided
 from l2rm_jax.data.shards import have_vectors
 from l2rm_jax.data.split_files import split_file
