@@ -31,10 +31,9 @@ from l2rm_jax.run.initialise import (
     take_fit,
 )
 from l2rm_jax.run.inputs import check_data, check_values, read_data
-from l2rm_jax.run.judgement import Summary, judge_data
+from l2rm_jax.run.judgement import Summary, judge_data, keep_split
 from l2rm_jax.run.load_trained import add_start
 from l2rm_jax.run.log import Means, RunLog, require_tensorboard
-from l2rm_jax.run.loss_split import keep_split
 from l2rm_jax.run.pretrained import changed_directories, with_judged_vectors
 from l2rm_jax.run.results import chance_of, versions, write_results
 from l2rm_jax.run.run import Run

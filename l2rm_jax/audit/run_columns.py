@@ -15,11 +15,11 @@ from l2rm_jax.methods.base import CALLED_MATCHED
 from l2rm_jax.run.judgement import (
     kept_by_judgement,
     last_judgement,
+    last_split,
     of_training_pairs,
     uses_judgement,
 )
 from l2rm_jax.run.load_trained import read_trained
-from l2rm_jax.run.loss_split import last_split
 
 MATCHED, MISMATCHED = "matched", "mismatched"
 

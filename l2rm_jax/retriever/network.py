@@ -26,8 +26,7 @@ from l2rm_jax.evaluation.scoring import paired_similarities, vector_similarities
 from l2rm_jax.models import RetrievalModel
 from l2rm_jax.models.encoders import ImageCode
 from l2rm_jax.pretrained.tokenizer import Pieces
-from l2rm_jax.retriever.encoder import WITH_ENCODER
-from l2rm_jax.retriever.sources import row_numbers
+from l2rm_jax.retriever.sources import WITH_ENCODER, row_numbers
 
 # One row per image or caption: vectors, or the codes that a head without vectors compares.
 ImagePart = Float[np.ndarray, "I D"] | ImageCode

@@ -1,4 +1,8 @@
-"""Read inputs to encode: arrays, texts, or the name of a split such as `data/mine:test`."""
+"""Read inputs to encode: arrays, texts, or the name of a split such as `data/mine:test`.
+
+A run keeps the record of the encoder that made its imported data, to encode captions and pictures
+as in training.
+"""
 
 import dataclasses
 import itertools
@@ -23,9 +27,12 @@ from l2rm_jax.data.record import read_record
 from l2rm_jax.data.scenes.drawing import write_png
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import ConfigError, DataError, expand_home, nearest_flag
+from l2rm_jax.pretrained.feature_encoder import PIXELS, Encoder
 from l2rm_jax.pretrained.preparation import Preparation, prepare
 
 SPLIT = "test"  # default split of a directory
+# Hint for captions that are text, when no encoder is known.
+WITH_ENCODER = "l2rm import --source=pairs.csv --encoder=transformers:DIR --out=D"
 
 Images = str | Path | np.ndarray | Sequence[Any]
 Captions = str | Sequence[str] | np.ndarray | RegionFeatures
@@ -256,3 +263,87 @@ def _checked_ids(ids: Sequence[str] | None, count: int, name: str) -> Sequence[s
     if len(ids) != count:
         raise DataError(f"ids: found {len(ids)}, expected {count}, one per row of the {name}")
     return ids
+
+
+def check_encoder(gallery: str, record: Mapping[str, Any] | None, own: Any, run: str) -> None:
+    """Check that a directory was encoded like the training data of a run, if both record it.
+
+    Args:
+      gallery: name of its features.
+      record: its `dataset.json`; None without.
+      own: the encoder in the `dataset.json` of the run; None without.
+      run: name of the run.
+
+    Raises:
+      DataError: the model of the pictures differs.
+    """
+    found = record and record["encoder"] and record["encoder"].get("images")
+    expected = own and own.get("images")
+    if found and expected and _identity(found) != _identity(expected):
+        raise DataError(
+            f"{gallery}: found pictures encoded by {found['model']}, expected the encoder of "
+            f"{run}, {expected['model']}"
+        )
+
+
+def _identity(described: Mapping[str, Any]) -> Any:
+    """Return the part of an encoder's description that determines the features."""
+    if described.get("kind") == PIXELS:
+        return {name: value for name, value in described.items() if name != "model"}
+    return described["weights"]
+
+
+def encode_texts(encoder: Mapping[str, Any], texts: Sequence[str], run: str) -> RegionFeatures:
+    """Encode captions by the encoder that made the training captions of a run.
+
+    Raises:
+      DataError: there is no such encoder for captions, or its weights have changed.
+      L2RMError: the encoder cannot be loaded.
+    """
+    if encoder.get("captions") is None:
+        raise DataError(f"captions: found text, expected vectors, for {run}", hint=WITH_ENCODER)
+    made = _load(encoder, "captions", "tokens", run)
+    vectors, lengths = made.encode_captions(list(texts))
+    return RegionFeatures.from_array(vectors, "captions", lengths, vector="word")
+
+
+def encode_pictures(
+    encoder: Mapping[str, Any] | None, pictures: Sequence[Any], run: str
+) -> RegionFeatures:
+    """Encode pictures by the encoder that made the training features of a run.
+
+    Args:
+      encoder: the encoder in the `dataset.json` of the run; None if it was trained on features
+        from elsewhere.
+      pictures: Pillow pictures, or names of files.
+      run: name of the run.
+
+    Raises:
+      DataError: there is no such encoder, its weights have changed, or pictures are unreadable.
+      L2RMError: the encoder cannot be loaded.
+    """
+    if not (encoder and encoder.get("images")):
+        raise DataError(
+            f"images: found pictures, expected features, as {run} has no record of its encoder"
+        )
+    upright = upright_pictures(pictures)  # before an encoder is loaded
+    made = _load(encoder, "images", "patches", run)
+    return RegionFeatures.from_array(made.encode_images(upright), "images")
+
+
+def _load(encoder: Mapping[str, Any], side: str, in_tokens: str, run: str) -> Encoder:
+    """Load the encoder of a run, and check that the weights of a side are still the same.
+
+    `in_tokens` is the kind of features of this side if the import was made with tokens.
+    """
+    from l2rm_jax.run.choose_encoder import make_encoder
+
+    known = encoder[side]
+    made = make_encoder(encoder["name"], "patches" if known["kind"] == in_tokens else None)
+    now = made.describe()[side]
+    if now["weights"] != known["weights"]:
+        raise DataError(
+            f"{run}: found changed weights of {now['model']}, expected the weights that encoded "
+            f"its {side}"
+        )
+    return made

@@ -5,11 +5,11 @@ The training loop is `l2rm_jax/train.py`; this package holds the functions that 
 - `run`: the run in progress (model, method, state, plan, position); `initialise` opens it and sets
   the state that a run or an epoch starts from;
 - `inputs`: checks of the config and the data before training;
-- `judgement`: judges the training pairs and keeps the result; `sampling` samples
-  pairs by it; `detector` and `fold_runs`: runs that judge the pairs of another run;
+- `judgement`: judges the training pairs, and keeps the result and the split by loss; `sampling`
+  samples pairs by it; `detector` and `fold_runs`: runs that judge the pairs of another run;
 - `pretrained`: the pretrained weights of a run; `choose_encoder` and `frozen_encoder`
   encode with models as they are;
-- `config_file` (and the lock), `log`, `results`, `loss_split`, `checkpoints` (with
+- `config_file` (and the lock), `log`, `results`, `checkpoints` (with
   `checkpoint_format`): the files of the work directory; `load_trained` reads the trained model,
   and saves it apart from the run;
 - `stop_signal`: a clean stop at SIGTERM or Ctrl-C;

@@ -6,8 +6,7 @@ from PIL import Image
 
 from l2rm_jax.config import default
 from l2rm_jax.errors import DataError
-from l2rm_jax.retriever.encoder import WITH_ENCODER, encode_pictures, encode_texts
-from l2rm_jax.retriever.sources import image_source
+from l2rm_jax.retriever.sources import WITH_ENCODER, encode_pictures, encode_texts, image_source
 from l2rm_jax.run import choose_encoder
 from tests.importing.made import PixelEncoder, write_pictures
 
