@@ -16,9 +16,9 @@ import numpy as np
 from jaxtyping import Int
 
 from l2rm_jax.console import progress_bar
+from l2rm_jax.data.captions import read_image_ids
 from l2rm_jax.data.content_hashes import hash_file
 from l2rm_jax.data.files import file_states, open_array
-from l2rm_jax.data.ids import read_image_ids
 from l2rm_jax.data.parquet_vectors import open_parquet
 from l2rm_jax.data.record import DATASET_FILE, read_record, read_shards_record
 from l2rm_jax.data.shards import (

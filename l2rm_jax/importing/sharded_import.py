@@ -20,9 +20,8 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from l2rm_jax.console import progress_bar
-from l2rm_jax.data.captions import read_captions
+from l2rm_jax.data.captions import read_captions, read_image_ids
 from l2rm_jax.data.files import file_states, replace_array
-from l2rm_jax.data.ids import read_image_ids
 from l2rm_jax.data.parquet_vectors import open_parquet
 from l2rm_jax.data.record import DATASET_FILE, write_record
 from l2rm_jax.data.shards import DIGEST

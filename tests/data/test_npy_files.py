@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from l2rm_jax.data.contents import checked_vectors, hash_array
-from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.data.files import open_array
 from l2rm_jax.data.npy_files import RowFile, still_whole, write_array
-from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.shards import ShardRows
 from l2rm_jax.errors import DataError
 from l2rm_jax.importing.features import scan_vectors

@@ -37,22 +37,9 @@ def sentences(caption: str) -> list[list[str]]:
     return [reference(part) for part in [*parts, text[start:]]]
 
 
-ABBREVIATIONS = {
-    "mr",
-    "mrs",
-    "dr",
-    "jr",
-    "st",
-    "sq",
-    "etc",
-    "inc",
-    "co",
-    "vs",
-    "ltd",
-    "prof",
-    "sgt",
-    "approx",
-}
+ABBREVIATIONS = set(
+    ["mr", "mrs", "dr", "jr", "st", "sq", "etc", "inc", "co", "vs", "ltd", "prof", "sgt", "approx"]
+)
 
 
 def in_words(caption: str) -> list[str]:
@@ -229,7 +216,6 @@ def gap() -> dict:
         (without("idx2word"), "found .*expected the keys"),
         (["dog"], "found list"),
         ({**published(SPECIAL), "word2idx": []}, "JSON objects"),
-        (published(["<pad>", "<start>", "<end>", "dog"]), "no <unk>"),
         (published([*SPECIAL, "a\ud800"]), r"word2idx: .*surrogate 'a\\ud800'"),
         (published(["dog", *SPECIAL]), "<pad>: found 1"),
         (gap(), "without the index 4.*0 to 4"),

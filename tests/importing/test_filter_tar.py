@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from l2rm_jax import main
-from l2rm_jax.data.ids import read_image_ids
+from l2rm_jax.data.captions import read_image_ids
 from l2rm_jax.data.shards import (
     images_of_rows,
     metadata_files,
