@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import DataError, Problems
-from l2rm_jax.jobs.regular_files import TEXT, read_regular
+from l2rm_jax.jobs.regular_files import TEXT, has_file, read_regular
 
 MAX_CHARACTERS = 10_000  # about 2000 words
 
@@ -20,7 +20,7 @@ class CaptionFile(NamedTuple):
 def caption_files(path: Path, split: str) -> list[Path]:
     """List the caption files (`.txt`, `.tsv`) of a split that exist in the directory `path`."""
     candidates = [split_file(path, split, content) for content in ("texts", "named_texts")]
-    return [file for file in candidates if file.is_file()]
+    return [file for file in candidates if has_file(file)]
 
 
 def open_captions(path: Path, split: str, or_vectors: bool = False) -> CaptionFile:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import DataError
-from l2rm_jax.jobs.regular_files import TEXT, read_regular
+from l2rm_jax.jobs.regular_files import TEXT, has_file, read_regular
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -21,7 +21,7 @@ def read_image_ids(path: str | Path, split: str, images: int) -> list[str] | Non
       DataError: the file is not UTF-8, or has another number of lines.
     """
     file = split_file(path, split, "ids")
-    if not file.is_file():
+    if not has_file(file):
         return None
     ids = _lines(file)
     if len(ids) != images:
@@ -37,7 +37,7 @@ def read_caption_ids(path: str | Path, split: str) -> list[str] | None:
     `captions.parse_captions` has checked the lines.
     """
     file = split_file(path, split, "named_texts")
-    return [line.partition("\t")[0] for line in _lines(file)] if file.is_file() else None
+    return [line.partition("\t")[0] for line in _lines(file)] if has_file(file) else None
 
 
 def _lines(file: Path) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from l2rm_jax.data.files import check_form, is_hidden
+from l2rm_jax.data.files import check_form, is_hidden, open_array
 from l2rm_jax.data.npy_files import still_whole
 from l2rm_jax.data.parquet_vectors import copy_vectors, natural_order, open_parquet, vector_column
 from l2rm_jax.data.same_names import number_variants
@@ -323,10 +323,8 @@ def _check_likeness(shard: Shard, first: np.ndarray) -> None:
 
 
 def _mapped(name: str, file: Path) -> np.ndarray:
-    try:
-        array = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{name}: cannot be read ({error}), expected a NumPy array") from error
+    open_array(file)  # checks it
+    array = np.load(file, mmap_mode="r", allow_pickle=False)  # a map, which Ray sends as its place
     is_valid = array.ndim == 2 and array.dtype.kind == "f" and 0 not in array.shape
     check_form(name, array, is_valid, "floats [rows, dimensions]")
     return array

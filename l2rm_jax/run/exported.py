@@ -21,6 +21,7 @@ from l2rm_jax.data.run_words import VOCABULARY_FILE
 from l2rm_jax.errors import CheckpointError, first_line
 from l2rm_jax.evaluation.recall import DIRECTIONS, RECALL_AT
 from l2rm_jax.jobs.files import new_directory, replace_file
+from l2rm_jax.jobs.regular_files import has_file
 from l2rm_jax.methods.base import TrainState
 from l2rm_jax.pretrained.directory import SMALL_FILES
 from l2rm_jax.pretrained.weight_files import WEIGHT_FILE, needed_module
@@ -70,7 +71,7 @@ def export(
     with new_directory(Path(directory)) as unfinished:
         for name in _FILES:
             source, target = Path(workdir) / name, unfinished / name
-            if source.is_file():
+            if has_file(source):
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(source, target)
         # The library's own writing of files has another error for a full disk.
@@ -81,7 +82,7 @@ def export(
 
 def is_exported(directory: str | Path) -> bool:
     """Whether a directory is one that `export` wrote."""
-    return (Path(directory) / WEIGHT_FILE).is_file()
+    return has_file(Path(directory) / WEIGHT_FILE)
 
 
 def read_exported(directory: str | Path) -> tuple[TrainState, dict[str, Any]]:
@@ -109,7 +110,7 @@ def read_exported(directory: str | Path) -> tuple[TrainState, dict[str, Any]]:
 
 def _results(workdir: str | Path) -> dict[str, Any]:
     file = Path(workdir) / RESULTS_FILE
-    return json.loads(file.read_bytes()) if file.is_file() else {}
+    return json.loads(file.read_bytes()) if has_file(file) else {}
 
 
 def _card(config: ConfigDict, progress: dict[str, Any], results: dict[str, Any]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from l2rm_jax.data.record import read_record
 from l2rm_jax.data.run_words import VOCABULARY_FILE
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import CheckpointError, first_line
+from l2rm_jax.jobs.regular_files import has_file
 from l2rm_jax.methods.base import TrainState
 from l2rm_jax.pretrained.specs import Bases
 from l2rm_jax.pretrained.tokenizer import Pieces
@@ -112,7 +113,7 @@ def _abstract_state(saved: dict[str, Any]) -> TrainState:
 def _epoch_record(workdir: str | Path, step: int) -> dict[str, Any]:
     """The record of the epoch that ended with this step; empty if none did."""
     path = Path(workdir) / "metrics.jsonl"
-    lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
+    lines = path.read_bytes().splitlines(keepends=True) if has_file(path) else []
     # Without a newline, it is the last line of a run that was killed while writing it.
     complete = (line for line in lines if line.endswith(b"\n"))
     try:
