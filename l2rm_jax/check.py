@@ -6,22 +6,22 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from l2rm_jax.audit.misaligned import read_sentences
-from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.layouts import check_feature_shapes, open_caption_vectors, open_images
+from l2rm_jax.data.features import Pixels, RegionFeatures
+from l2rm_jax.data.layouts import check_feature_shapes, is_scenes
+from l2rm_jax.data.layouts.precomp import check_directory, raise_if_blocks_differ, read_images
 from l2rm_jax.data.loading import open_train_pairs, open_untokenized, split_names
-from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.record import is_undivided
-from l2rm_jax.data.repeats import raise_if_blocks_differ
+from l2rm_jax.data.run_words import describe_unknown
+from l2rm_jax.data.split_files import split_file
 from l2rm_jax.data.text import Vocabulary, load_sentence_splitter, tokenize
 from l2rm_jax.data.train_pairs import Data, TrainPairs
 from l2rm_jax.data.word_report import WordReport, report_words
-from l2rm_jax.data.word_vectors import describe_unknown
 from l2rm_jax.errors import DataError, Problems
 from l2rm_jax.evaluation.recall import describe_counts
 from l2rm_jax.models import check_word_noise
@@ -31,9 +31,9 @@ from l2rm_jax.run.inputs import (
     check_test_size,
     check_train_size,
     load_run_data,
+    with_valid_fields,
 )
 from l2rm_jax.run.pretrained import IMAGES
-from l2rm_jax.run.validate_config import with_valid_fields
 
 SHOWN = 5  # examples that a line of the report lists
 _COPIES = 5  # images with the same picture from which on it is named
@@ -63,15 +63,20 @@ def check(config: Any) -> str:
     given, config = config, with_valid_fields(config)
     data = attempt(load_run_data, config, workdir=None)
     if data is None:  # some part cannot be read; check the others all the same
-        names, kind = split_names(config.data), {"in_pixels": IMAGES.is_used(config)}
+        names, in_pixels = split_names(config.data), IMAGES.is_used(config)
         if attempt(is_undivided, config.data.path):
             names = names[:1]
-        train = attempt(open_train_pairs, config.data, config.mismatch, **kind)
+        train = attempt(open_train_pairs, config.data, config.mismatch, in_pixels)
         test = None
         if len(names) > 1:
-            test = attempt(open_untokenized, config.data, names[-1], **kind)
-        images = [attempt(open_images, config.data, name, **kind) for name in names]
-        vectors = [attempt(open_caption_vectors, config.data, name) for name in names]
+            test = attempt(open_untokenized, config.data, names[-1], in_pixels)
+        images, vectors = [], []
+        directory = None if is_scenes(config.data) else attempt(check_directory, config.data.path)
+        for name in names if directory else ():
+            images.append(attempt(read_images, directory, name, in_pixels, clip_counts=True))
+            file = split_file(directory, name, "vectors")
+            file = file if file.exists() else None
+            vectors.append(attempt(RegionFeatures.read, file, clip_counts=True))
     else:
         train, _, test = data.splits
         images = [split.images for split in data.splits]
@@ -82,24 +87,21 @@ def check(config: Any) -> str:
     if config.train.batch_size == given.train.batch_size:
         attempt(check_train_size, config, train, method=method)
     attempt(check_test_size, config, test)
-    words = [_words_of(split, data.vocabulary) for split in data.splits] if data else []
+    words = [
+        report_words(split.split, split.captions, split.tokens, data.vocabulary)
+        for split in (data.splits if data else ())
+    ]
     for report in words:
         attempt(_check_words, report)
     attempt(check_feature_shapes, [features for features in images if features is not None])
     scans = [
-        SplitScan(attempt(_scan_images, ims), attempt(scan_features, caps))
-        for ims, caps in zip(images, vectors, strict=True)
+        (attempt(scan, ims), attempt(scan, caps)) for ims, caps in zip(images, vectors, strict=True)
     ]
     problems.raise_list()
     lines = [*_report(data, scans, words, config.data)]
     if config.judgement.path:
         lines += [f"misaligned rows: {each}" for each in read_sentences(config.judgement.path)]
     return "\n".join(lines)
-
-
-def _words_of(split: TrainPairs, vocabulary: Vocabulary) -> WordReport:
-    tokens = split.tokens if len(vocabulary) else []
-    return report_words(split.split, split.captions, tokens, vocabulary)
 
 
 def _check_words(report: WordReport) -> None:
@@ -129,67 +131,41 @@ class FeatureScan:
     image_of: dict[bytes, int]
 
 
-@dataclass(frozen=True)
-class SplitScan:
-    """Statistics of a split's images and caption vectors; `captions` is None if they are words."""
-
-    images: FeatureScan
-    captions: FeatureScan | None
+# A split with the statistics of its images, and of its caption vectors; None if they are words.
+_Scanned = tuple[TrainPairs, FeatureScan, FeatureScan | None]
 
 
-def _scan_images(images: RegionFeatures | Pixels) -> FeatureScan:
-    return scan_pixels(images) if isinstance(images, Pixels) else scan_features(images)
+def scan(images: RegionFeatures | Pixels) -> FeatureScan:
+    """Compute statistics of all images; reads each stored row once, block by block.
 
-
-def scan_pixels(images: Pixels) -> FeatureScan:
-    """Compute statistics of all pictures; reads each once, block by block.
-
-    Constant images are of one colour. Places are not compared: a common frame is no mistake.
-    """
-    total = squares = 0.0
-    constant_images, repeated, image_of = [], [], {}
-    for block in images.blocks():
-        pictures = images.rows(block)
-        total += pictures.sum(dtype=np.float64)
-        squares += np.square(pictures, dtype=np.float64).sum()
-        for image, picture in zip(block, pictures, strict=True):
-            if (picture == picture[0, 0]).all():
-                constant_images.append((image, picture[0, 0].mean()))
-            first = image_of.setdefault(hashlib.blake2b(picture, digest_size=16).digest(), image)
-            if first != image:
-                repeated.append((image, first))
-    numbers = math.prod(images.shape)
-    mean = total / numbers
-    deviation = max(0.0, squares / numbers - mean**2) ** 0.5
-    return FeatureScan(mean, deviation, constant_images, None, repeated, image_of)
-
-
-def scan_features(images: RegionFeatures) -> FeatureScan:
-    """Compute statistics of all features; reads each stored row once, block by block.
+    A constant picture has one colour, and places of pictures are not compared: a common frame is no
+    mistake.
 
     Args:
-      images: image features, or caption vectors in the same form.
+      images: features or pictures, or caption vectors in the same form.
 
     Raises:
       DataError: lists each row that holds NaN or infinity, and each image that the file stores
         several times with different features.
     """
-    problems = Problems()
-    stored, stride = replace(images, stride=1), images.stride
-    _, regions, dimensions = stored.shape
+    problems, is_pixels, copies = Problems(), isinstance(images, Pixels), images.copies
+    stored = images if copies == 1 else RegionFeatures.read(images.name)
+    first_row = np.arange(len(images)) if copies == 1 else images.labels
+    regions, dimensions = math.prod(images.shape[1:-1]), images.shape[-1]
     total = squares = 0.0
     constant_images, repeated, image_of = [], [], {}
     low, high = np.full(dimensions, np.inf), np.full(dimensions, -np.inf)
     numbers = 0
     for block in images.blocks():
-        row_numbers = np.arange(stride * block[0], stride * (block[-1] + 1))
-        features = problems.attempt(stored.rows, row_numbers)
+        rows = (first_row[block, None] + np.arange(copies)).ravel()
+        features = problems.attempt(stored.rows, rows)
         if features is None:
             continue
-        repeats = features.reshape(-1, stride, regions * dimensions)
+        repeats = features.reshape(-1, copies, regions * dimensions)
         different = (repeats[:, 1:] != repeats[:, :1]).any((1, 2))
-        problems.attempt(raise_if_blocks_differ, images.name, block[0] + np.flatnonzero(different))
-        features, counts = features[::stride], stored.region_counts(row_numbers[::stride])
+        problems.attempt(raise_if_blocks_differ, images.name, first_row[block[different]] // copies)
+        features = features[::copies].reshape(-1, regions, dimensions)
+        counts = np.full(len(block), regions) if is_pixels else images.region_counts(block)
         values = features[np.arange(regions) < counts[:, None]]  # without rows of padding
         numbers += values.size
         total += values.sum(dtype=np.float64)
@@ -197,8 +173,9 @@ def scan_features(images: RegionFeatures) -> FeatureScan:
         low = np.minimum(low, values.min(0))
         high = np.maximum(high, values.max(0))
         for image, row, count in zip(block, features, counts, strict=True):
-            if row[:count].min() == row[:count].max():
-                constant_images.append((image, row[0, 0]))
+            first_value = row[0] if is_pixels else row[0, 0]
+            if (row[:count] == first_value).all():
+                constant_images.append((image, np.mean(first_value)))
             first = image_of.setdefault(hashlib.blake2b(row, digest_size=16).digest(), image)
             if first != image:
                 repeated.append((image, first))
@@ -206,11 +183,13 @@ def scan_features(images: RegionFeatures) -> FeatureScan:
     mean = total / numbers
     deviation = max(0.0, squares / numbers - mean**2) ** 0.5
     constant = [(int(at), low[at]) for at in np.flatnonzero(low == high)]
-    return FeatureScan(mean, deviation, constant_images, constant, repeated, image_of)
+    return FeatureScan(
+        mean, deviation, constant_images, None if is_pixels else constant, repeated, image_of
+    )
 
 
 def _report(
-    data: Data, scans: list[SplitScan], words: list[WordReport], data_config: Any
+    data: Data, scans: list[tuple], words: list[WordReport], data_config: Any
 ) -> Iterator[str]:
     size = len(data.vocabulary)
     if data.pretrained is not None:
@@ -219,9 +198,9 @@ def _report(
         yield f"vocabulary: {size} words" if size else "vocabulary: none, captions are vectors"
     if data.word_vectors is not None:
         yield f"word vectors: {describe_unknown(data.word_vectors)}"
-    described = list(zip(data.splits, scans, strict=True))
-    for (split, features), report in zip(described, words, strict=True):
-        yield from _describe(split, features, report, data.vocabulary, data_config)
+    described = [(split, *both) for split, both in zip(data.splits, scans, strict=True)]
+    for scanned, report in zip(described, words, strict=True):
+        yield from _describe(scanned, report, data.vocabulary, data_config)
     for left, right in itertools.combinations(described, 2):
         yield from _shared_items(left, right)
     if data.mismatch.sentences():
@@ -229,22 +208,18 @@ def _report(
 
 
 def _describe(
-    split: TrainPairs,
-    scans: SplitScan,
-    report: WordReport,
-    vocabulary: Vocabulary | Pieces,
-    data_config: Any,
+    scanned: _Scanned, report: WordReport, vocabulary: Vocabulary | Pieces, data_config: Any
 ) -> list[str]:
-    features = scans.images
+    split, features, vectors = scanned
     images = len(split.images)
-    stored = "once" if split.images.stride == 1 else f"{split.images.stride} times"
+    stored = "once" if split.images.copies == 1 else f"{split.images.copies} times"
     broken = [n for n, caption in enumerate(split.captions, 1) if _BROKEN.search(caption)]
     if isinstance(vocabulary, Pieces):
         captions = _describe_pieces(split, vocabulary)
-    elif scans.captions is None:
+    elif vectors is None:
         captions = _describe_words(split, report, vocabulary, data_config)
     else:
-        captions = _describe_vectors(split, scans.captions, data_config.max_words)
+        captions = _describe_vectors(split, vectors, data_config.max_words)
     title = (
         f"{split.split}: {images} images of {_describe_sizes(split.images)}, "
         f"{len(split)} captions, {describe_counts(split.captions_per_image)} per image"
@@ -340,23 +315,16 @@ def _describe_quantiles(lengths: np.ndarray) -> str:
     )
 
 
-def _shared_items(
-    left: tuple[TrainPairs, SplitScan], right: tuple[TrainPairs, SplitScan]
-) -> list[str]:
+def _shared_items(left: _Scanned, right: _Scanned) -> list[str]:
     """Lines that list images and captions found in both splits."""
-    (left_pairs, left_scan), (right_pairs, right_scan) = left, right
-    if left_scan.captions is None:
-        others = set(right_pairs.captions)
-        captions = [repr(c) for c in dict.fromkeys(left_pairs.captions) if c in others]
+    (one, images, vectors), (other, other_images, other_vectors) = left, right
+    if vectors is None:
+        others = set(other.captions)
+        captions = [repr(c) for c in dict.fromkeys(one.captions) if c in others]
     else:
-        captions = _equal_rows(left_scan.captions, right_scan.captions)
-    return _section(
-        f"both in {left_pairs.split} and in {right_pairs.split}:",
-        {
-            "images": _summary(_equal_rows(left_scan.images, right_scan.images)),
-            "captions": _summary(captions),
-        },
-    )
+        captions = _equal_rows(vectors, other_vectors)
+    facts = {"images": _summary(_equal_rows(images, other_images)), "captions": _summary(captions)}
+    return _section(f"both in {one.split} and in {other.split}:", facts)
 
 
 def _equal_rows(left: FeatureScan, right: FeatureScan) -> list[str]:

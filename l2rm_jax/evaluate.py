@@ -5,33 +5,34 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
 
 from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.loading import open_vector_pairs, read_split
+from l2rm_jax.data.layouts import open_split
+from l2rm_jax.data.loading import matched_pairs, read_split
 from l2rm_jax.data.text import load_sentence_splitter
 from l2rm_jax.data.train_pairs import TrainPairs
 from l2rm_jax.devices.hosts import advise_on_memory
 from l2rm_jax.devices.parallel import Replicas, matmul_precision
-from l2rm_jax.errors import ConfigError
-from l2rm_jax.evaluation.protocols import check_protocols
-from l2rm_jax.evaluation.scoring import Scorer
+from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.evaluation.protocols import check_protocols, recall_rows
+from l2rm_jax.evaluation.scoring import Scorer, unit_means
 from l2rm_jax.evaluation.two_stage import Shortlist
-from l2rm_jax.evaluation.zero_shot import cosines
 from l2rm_jax.published.checkpoint import read_checkpoint, read_trained_vocabulary, weights_for_data
 from l2rm_jax.published.conversion import model_from_state_dict, variables_from_state_dict
 from l2rm_jax.run.data_hashes import check_hashes
 from l2rm_jax.run.initialise import open_run, read_trained_config
-from l2rm_jax.run.inputs import read_data
-from l2rm_jax.run.memory_hints import scoring_hints
-from l2rm_jax.run.results import chance_of, result_rows
+from l2rm_jax.run.inputs import check_fields, read_data
+from l2rm_jax.run.memory import scoring_hints
+from l2rm_jax.run.results import chance_of
 from l2rm_jax.run.run import Run
-from l2rm_jax.run.validate_config import check_fields
 
 Rows = dict[str, dict[str, float]]
+# A way to score the test split, from a scorer, the variables and the split, and to rank the scores.
+_Scoring = tuple[Callable[[Scorer, Any, TrainPairs], np.ndarray], Callable[[np.ndarray], Rows]]
 _CHANGEABLE = ("data.path", "data.test_split", "model.chunk")
 _BLOCK = 1024  # captions whose vectors are compared at once
 
@@ -76,7 +77,7 @@ def evaluate_runs(
     first, expected, vectors = proposer or workdirs[0], None, None
     if proposer:
         with _open_trained(proposer, changes) as run:
-            vectors, expected = run.score_test(Scorer.embeddings), run.data.test
+            vectors, expected = run.score(run.data.test, Scorer.embeddings), run.data.test
     rows: Rows = {}
     scorings: list[_Scoring] = []
     totals: list[Any] = []
@@ -93,7 +94,7 @@ def evaluate_runs(
             if not rows and (vectors is None or 0 in candidates):
                 scorings.append(_all_pairs(test, config))
             chance = chance_of(test, config.evaluation)
-            scores = [run.score_test(scoring.score) for scoring in scorings]
+            scores = [run.score(test, score) for score, _ in scorings]
             networks = run.method.networks
         totals = [old + new for old, new in zip(totals or [0.0] * len(scores), scores, strict=True)]
         title = config.model.head if networks == 1 else f"{config.model.head}, {networks} networks"
@@ -142,29 +143,20 @@ def _same_vectors(one: RegionFeatures, other: RegionFeatures) -> bool:
 
 @contextlib.contextmanager
 def _open_trained(workdir: str | Path, changes: Mapping[str, Any]) -> Iterator[Run]:
-    """Open the run in `workdir` with these changes to its config."""
+    """Open the best model of the run in `workdir` with these changes to its config."""
     config = read_trained_config(workdir, changes, "evaluate")
     data = read_data(config, workdir)
     if not {"data.path", "data.test_split"} & set(changes):  # the run's own test split
         check_hashes(config, [data.test], workdir)
     with open_run(config, data, workdir, Replicas()) as run:
+        run.restore_best()
         yield run
 
 
-class _Scoring(NamedTuple):
-    """A way to score the test split (all pairs or two stages) and to rank the scores.
-
-    Attributes:
-      score: maps a scorer, the variables and the test split to scores.
-      rows: maps these scores to rows of the result table.
-    """
-
-    score: Callable[[Scorer, Any, TrainPairs], np.ndarray]
-    rows: Callable[[np.ndarray], Rows]
-
-
 def _all_pairs(test: TrainPairs, config: ConfigDict) -> _Scoring:
-    return _Scoring(Scorer.similarities, lambda sims: result_rows(sims, test, config.evaluation))
+    settings = config.evaluation.protocol, config.evaluation.dual_softmax
+    rows = lambda sims: recall_rows(sims, test.captions_per_image, *settings)  # noqa: E731
+    return Scorer.similarities, rows
 
 
 def _make_shortlist(
@@ -188,7 +180,7 @@ def _two_stage(shortlist: Shortlist, proposer: str) -> _Scoring:
     def rows(scores: np.ndarray) -> Rows:
         return {f"{proposer} proposes {key}": row for key, row in shortlist.rows(scores).items()}
 
-    return _Scoring(score, rows)
+    return score, rows
 
 
 def evaluate_checkpoints(config: ConfigDict, paths: Sequence[str | Path]) -> Rows:
@@ -249,6 +241,8 @@ def evaluate_checkpoints(config: ConfigDict, paths: Sequence[str | Path]) -> Row
 def evaluate_vectors(config: ConfigDict) -> Rows:
     """Test the vectors of a data set as they are, by their cosines, without any training.
 
+    Several vectors of an image or of a caption are averaged first.
+
     Args:
       config: `data` names the test split, whose images and captions are vectors of one space, and
         `evaluation` the protocols.
@@ -257,12 +251,28 @@ def evaluate_vectors(config: ConfigDict) -> Rows:
       Rows of the result table (`recall_table`); the last ones are those of random rankings.
 
     Raises:
-      ConfigError, DataError: the config or the data cannot be used.
+      ConfigError, DataError: the config or the data cannot be used: images and captions have
+        vectors of different sizes, a mean is zero, or a value is not finite.
     """
     check_fields(config)
-    test = open_vector_pairs(config.data, config.data.test_split)
+    split = config.data.test_split
+    stored = open_split(config.data, split)
+    if stored.captions is None:
+        raise DataError(
+            f"{config.data.path}: found words as captions of {split}, expected vectors in the "
+            f"space of the images ({split}_caps.npy)"
+        )
+    test = matched_pairs(stored, stored.captions)
     check_protocols(config.evaluation.protocol, len(test.images), test.captions_per_image)
-    rows = _named_rows("zero-shot cosine", [_all_pairs(test, config)], [cosines(test)])
+    images, captions = test.images, test.tokens
+    sizes = images.shape[-1], captions.shape[-1]
+    if sizes[0] != sizes[1]:
+        raise DataError(
+            f"{images.name}, {captions.name}: found vectors of {sizes[0]} and {sizes[1]} "
+            "dimensions, expected vectors of one space with the same size"
+        )
+    sims = unit_means(images) @ unit_means(captions).T
+    rows = _named_rows("zero-shot cosine", [_all_pairs(test, config)], [sims])
     return rows | chance_of(test, config.evaluation)
 
 
@@ -270,6 +280,6 @@ def _named_rows(name: str, scorings: Sequence[_Scoring], scores: Sequence[np.nda
     """Result rows of each scoring, with `name` in front of the protocol."""
     return {
         f"{name}, {key}": row
-        for scoring, values in zip(scorings, scores, strict=True)
-        for key, row in scoring.rows(values).items()
+        for (_, rows), values in zip(scorings, scores, strict=True)
+        for key, row in rows(values).items()
     }

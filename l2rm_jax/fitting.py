@@ -16,11 +16,10 @@ from l2rm_jax.config import set_epochs
 from l2rm_jax.data.content_hashes import hash_images
 from l2rm_jax.data.contents import PART
 from l2rm_jax.data.drawn_splits import draw_splits, take_images
-from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.data.layouts import open_pairs
-from l2rm_jax.data.loading import data_of_pairs
+from l2rm_jax.data.loading import load_data
 from l2rm_jax.data.pairs import Captions, Images, Pairs
-from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.errors import ConfigError, DataError, expand_home
 from l2rm_jax.linear.rows import Rows
 from l2rm_jax.retriever import Retriever, load
@@ -94,7 +93,8 @@ def fit(
             stack.enter_context(TemporaryDirectory(prefix="l2rm-")) if workdir is None else workdir
         )
         workdir = Path(expand_home(workdir))
-        data = data_of_pairs((*splits, splits[1]), config.data, config.mismatch, workdir)
+        three = (*splits, splits[1])
+        data = load_data(config.data, config.mismatch, workdir=workdir, splits=three)
         train(config, workdir, on_epoch=report, data=data)
         retriever = load(workdir)
         weakref.finalize(retriever, stack.pop_all().close)

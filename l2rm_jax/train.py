@@ -15,6 +15,7 @@ from l2rm_jax.data.train_pairs import Data
 from l2rm_jax.devices.hosts import exit_on_host_failure, is_primary, is_single_host
 from l2rm_jax.devices.parallel import Replicas, in_float32
 from l2rm_jax.errors import CheckpointError, DivergedError, StoppedError
+from l2rm_jax.evaluation.protocols import recall_rows
 from l2rm_jax.evaluation.recall import recall_table
 from l2rm_jax.run.config_file import check_workdir
 from l2rm_jax.run.data_hashes import keep_hashes
@@ -30,14 +31,12 @@ from l2rm_jax.run.initialise import (
     take_fit,
 )
 from l2rm_jax.run.inputs import check_data, check_values, read_data
-from l2rm_jax.run.judgement import Summary, judge_data
-from l2rm_jax.run.log import RunLog, require_tensorboard
-from l2rm_jax.run.loss_split import keep_split
-from l2rm_jax.run.metrics import Means
+from l2rm_jax.run.judgement import Summary, judge_data, keep_split
+from l2rm_jax.run.load_trained import add_start
+from l2rm_jax.run.log import Means, RunLog, require_tensorboard
 from l2rm_jax.run.pretrained import changed_directories, with_judged_vectors
-from l2rm_jax.run.results import chance_of, result_rows, versions, write_results
+from l2rm_jax.run.results import chance_of, versions, write_results
 from l2rm_jax.run.run import Run
-from l2rm_jax.run.start import add_start
 from l2rm_jax.run.stop_signal import StopSignal
 
 OnEpoch = Callable[[Run, int, Mapping[str, float]], None]
@@ -136,7 +135,8 @@ def train(
                     )
                 _train_epochs(run, log, stop, judge, on_epoch)
                 with stop.interruptible():
-                    sims = run.score_test()
+                    run.restore_best()
+                    sims = run.score(data.test)
             except StoppedError as error:
                 if "step_in_epoch" in run.position:
                     run.save()
@@ -146,8 +146,10 @@ def train(
                 raise _stopped(error, place, workdir) from None
             except OSError as error:  # a full disk, for example
                 raise CheckpointError(f"{error}; {_newest_checkpoint(run)}") from error
-            rows = result_rows(sims, data.test, config.evaluation)
-            chance = chance_of(data.test, config.evaluation)
+            test, settings = data.test, config.evaluation
+            protocols = settings.protocol, settings.dual_softmax
+            rows = recall_rows(sims, test.captions_per_image, *protocols)
+            chance = chance_of(test, settings)
             log.say(f"\n{recall_table({**rows, **chance}, config.data.test_split)}")
             if run.method.fit and run.method.plan and run.step == 0:
                 log.say("the best model is the fit in closed form: no epoch was better")

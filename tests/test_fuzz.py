@@ -30,9 +30,8 @@ from l2rm_jax.methods import METHODS
 from l2rm_jax.published.checkpoint import read_checkpoint
 from l2rm_jax.run import log as run_log
 from l2rm_jax.run.config_file import read_config, write_config
-from l2rm_jax.run.inputs import read_data
+from l2rm_jax.run.inputs import check_fields, read_data
 from l2rm_jax.run.log import RunLog
-from l2rm_jax.run.validate_config import check_fields
 from tests.mutations import MUTATIONS
 from tests.sandbox import MEMORY_BYTES, outcome
 

@@ -24,8 +24,8 @@ from l2rm_jax.devices.batch import Batch
 from l2rm_jax.devices.hosts import usable_cores
 from l2rm_jax.devices.parallel import PRECISIONS
 from l2rm_jax.jobs.files import replace_file
+from l2rm_jax.run.inputs import check_fields
 from l2rm_jax.run.results import versions
-from l2rm_jax.run.validate_config import check_fields
 
 VOCABULARY = 8000
 

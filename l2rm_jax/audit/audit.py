@@ -22,7 +22,6 @@ from l2rm_jax.audit.certificate import (
 from l2rm_jax.audit.misaligned import (
     judge_repaired,
     realigned_pairs,
-    rows_for,
     search_pairs,
     sentences,
     within_findings,
@@ -45,7 +44,7 @@ from l2rm_jax.devices.parallel import in_float32
 from l2rm_jax.errors import DataError
 from l2rm_jax.jobs import LOCAL, Executor, Stored
 from l2rm_jax.joins import Misaligned
-from l2rm_jax.judging import Judgement, KeptJudge, judge_pairs
+from l2rm_jax.judging import Judgement, KeptJudge, judge_pairs, rows_for
 from l2rm_jax.judging.judgement import KEPT
 from l2rm_jax.judging.rate import Rate
 from l2rm_jax.judging.verdict import verdict

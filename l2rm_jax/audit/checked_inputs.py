@@ -20,8 +20,7 @@ from l2rm_jax.methods import make_method
 from l2rm_jax.models import make_model
 from l2rm_jax.run.config_file import with_changes
 from l2rm_jax.run.fold_runs import check_detector, fold_config, is_trained
-from l2rm_jax.run.inputs import check_settings
-from l2rm_jax.run.validate_config import check_fields, with_valid_fields
+from l2rm_jax.run.inputs import check_fields, check_settings, with_valid_fields
 
 ALL_PAIRS = {  # for the runs that judge: no pair is filtered or drawn
     "split.by": "loss",

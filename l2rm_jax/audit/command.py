@@ -19,7 +19,6 @@ from l2rm_jax.audit.misaligned import (
     affected_share,
     judge_repaired,
     read_repair,
-    rows_for,
     search_once,
     search_pairs,
     within_findings,
@@ -45,6 +44,7 @@ from l2rm_jax.judging import (
     judge_pairs,
     make_detector,
     read_judgement,
+    rows_for,
 )
 from l2rm_jax.judging.detectors import LINEAR, linear
 from l2rm_jax.run.config_file import with_changes
@@ -239,9 +239,8 @@ def _judge_in_closed_form(work: _Work, pairs: Pairs, folder: str) -> Judgement |
     detector = linear if name == LINEAR else make_detector(config)
     with work.place.open() as executor:
         stored = Stored(work.job.work / folder, executor, work.job.share)
-        settings = {"judge": kept, **_settings(config)}
-        if kept is None:
-            settings["rows"] = work.rows().of_images(pairs.image_of)
+        settings = {"rows": work.rows().of_images(pairs.image_of), "judge": kept}
+        settings |= _settings(config)
         return judge_pairs(pairs, detector, name=name, executor=stored, **settings)
 
 

@@ -14,16 +14,14 @@ from jaxtyping import Int
 from l2rm_jax.audit.lines import ROW, Lines
 from l2rm_jax.data.files import open_array, replace_array
 from l2rm_jax.data.pairs import Pairs
-from l2rm_jax.data.vectors import PairRows, fit_rows, rows_by
 from l2rm_jax.errors import DataError, expand_home
-from l2rm_jax.jobs import LOCAL, Executor, Job
+from l2rm_jax.jobs import Job
 from l2rm_jax.jobs.files import replace_file
 from l2rm_jax.jobs.regular_files import has_file, parse_json
 from l2rm_jax.jobs.shares import WRITER, Part, wait_for
 from l2rm_jax.joins import Finding, KnownModels, Misaligned, find_misaligned
 from l2rm_jax.judging import Judgement, KeptJudge, read_judgement
 from l2rm_jax.judging.content_keys import vector_keys
-from l2rm_jax.judging.kept_set import check_sides
 from l2rm_jax.linear.rows import Rows
 from l2rm_jax.pages.examples import Example
 
@@ -42,7 +40,7 @@ def search_pairs(
     """Find misaligned rows of pairs.
 
     Args:
-      pairs: pairs with one vector per image and per caption (`rows_for`), in any order.
+      pairs: pairs with one vector per image and per caption (`judging.rows_for`), in any order.
       seed: seed of all samples.
       lines: numbers of the pairs, in the order of the user's table; None: rows.
       judge: a kept judge, whose models are the evidence; None, or if they put nothing back of what
@@ -84,18 +82,6 @@ def search_pairs(
         found.suspicious[back],
         found.reason,
     )
-
-
-def rows_for(pairs: Pairs, judge: KeptJudge | None = None, executor: Executor = LOCAL) -> PairRows:
-    """Return pairs with one vector per image and per caption, by the fits of a kept judge if given.
-
-    Raises:
-      DataError: as `fit_rows`, or the pairs do not fit the judge.
-    """
-    if judge is None:
-        return fit_rows(pairs, executor)
-    check_sides(judge, pairs)
-    return PairRows(rows_by(pairs, judge.fits), judge.fits)
 
 
 def known_models(judge: KeptJudge, images: Rows) -> KnownModels:

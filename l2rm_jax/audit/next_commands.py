@@ -10,9 +10,9 @@ from jaxtyping import Bool
 from ml_collections import ConfigDict
 
 from l2rm_jax.audit.audit import Audit
+from l2rm_jax.data.features import Pixels
 from l2rm_jax.data.loading import matched_pairs, open_drawn, open_untokenized, split_names
 from l2rm_jax.data.pairs import SUSPICIOUS
-from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.record import is_undivided
 from l2rm_jax.errors import L2RMError
 from l2rm_jax.run.config_file import with_changes

@@ -15,11 +15,11 @@ from l2rm_jax.methods.base import CALLED_MATCHED
 from l2rm_jax.run.judgement import (
     kept_by_judgement,
     last_judgement,
+    last_split,
     of_training_pairs,
     uses_judgement,
 )
 from l2rm_jax.run.load_trained import read_trained
-from l2rm_jax.run.loss_split import last_split
 
 MATCHED, MISMATCHED = "matched", "mismatched"
 
@@ -55,8 +55,7 @@ def read_of_run(
       CheckpointError: the run has not finished an epoch.
       DataError: a file is damaged, or belongs to other pairs.
     """
-    scores = filters.run_scores(config.data, train.matched, config.data.path, train.drawn)
-    trained = filters.kept_pairs(config.data, train.matched, scores)
+    trained, _ = filters.kept_pairs(config.data, train.matched, train.drawn)
     own, file = judgement.posterior, last_judgement(workdir)
     if train.drawn is not None and uses_judgement(config) and file.exists():
         # It may have judged all pairs of the data, from which the run has drawn these.

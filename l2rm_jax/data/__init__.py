@@ -4,7 +4,7 @@
   `frame_columns`, reads a DataFrame or another table. `contents` checks arrays and texts and
   hashes them.
 * `layouts/` opens a data set on disk as `Pairs`, one file per layout, with the help of `captions`,
-  `features`, `repeats`, `ids`, `columns` (of the user's table) and `files`; `scenes/` generates the
+  `features`, `columns` (of the user's table) and `files`; `scenes/` generates the
   built-in data set.
 * `loading` reads the three splits of a run; `train_pairs` defines what training adds to `Pairs`:
   tokens, known mismatches, a judgement.

@@ -15,12 +15,10 @@ from jaxtyping import Int
 
 from l2rm_jax.console import unconfigured_root
 from l2rm_jax.data import pairs
-from l2rm_jax.data.features import LazyRows, RegionFeatures
-from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.features import LazyRows, Pixels, RegionFeatures
 from l2rm_jax.data.train_pairs import TrainPairs, token_counts
 from l2rm_jax.devices.batch import Batch
 from l2rm_jax.devices.hosts import Share, usable_cores
-from l2rm_jax.errors import ConfigError
 
 BUCKETS = (8, 12, 16, 20, 24, 32, 48, 64)  # numbers of words to which captions are padded
 MAX_WORDS = 64
@@ -109,7 +107,7 @@ def image_batches(
 
 
 def caption_batches(
-    captions: pairs.Tokens, batch_size: int, buckets: Sequence[int] = BUCKETS
+    captions: pairs.Tokens, batch_size: int
 ) -> Iterator[tuple[Batch, Int[np.ndarray, " B"], int]]:
     """Iterate over all captions without clipping any, sorted by length to need little padding.
 
@@ -119,13 +117,12 @@ def caption_batches(
     Args:
       captions: word indices or word vectors, as `TrainPairs.tokens` holds them.
       batch_size: captions at once.
-      buckets: as in `TrainStream`.
 
     Yields:
       The captions of a batch, their rows, and the number of valid captions: the last batch is
       filled up with repeats of its last caption.
     """
-    reader = CaptionReader(captions, buckets, max_words=None)
+    reader = CaptionReader(captions, BUCKETS, max_words=None)
     by_length = np.argsort(reader.full_lengths, kind="stable")
     for start in range(0, len(by_length), batch_size):
         part = by_length[start : start + batch_size]
@@ -145,16 +142,9 @@ class CaptionReader:
       captions: word indices or word vectors.
       buckets: numbers of words to which captions are padded, ascending.
       max_words: number of words after which a caption is clipped; None clips none.
-
-    Raises:
-      ConfigError: buckets that are not ascending positive numbers, or `max_words` below 1.
     """
 
     def __init__(self, captions: pairs.Tokens, buckets: Sequence[int], max_words: int | None):
-        if list(buckets) != sorted(set(buckets)) or not buckets or buckets[0] < 1:
-            raise ConfigError(f"buckets: found {tuple(buckets)}, expected ascending numbers >= 1")
-        if max_words is not None and max_words < 1:
-            raise ConfigError(f"max_words: found {max_words}, expected at least 1")
         self._captions, self._buckets = captions, buckets
         self.full_lengths = token_counts(captions)  # before clipping
         self._lengths = self.full_lengths
@@ -192,9 +182,6 @@ class BatchReader(CaptionReader):
       vectors: [pairs, ...] the head's vectors of the image of each pair, which replace the image in
         a batch; None reads the images.
       read_images: whether batches have their images, if they have no vectors.
-
-    Raises:
-      ConfigError: as `CaptionReader`.
     """
 
     def __init__(

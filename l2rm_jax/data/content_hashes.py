@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int, Real, UInt64
 
-from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.features import Pixels, RegionFeatures
 
 _NUMBERS = 1 << 22  # that are hashed at once
 

@@ -1,20 +1,19 @@
 """Check arrays and texts at the edge, turn them into vectors, and hash the contents of pairs."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int, Int32
+from jaxtyping import Float, Int, Int32
 
-from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.data.frame_columns import as_numpy, as_vectors
 from l2rm_jax.data.npy_files import still_whole
-from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.text import Vocabulary, tokenize
 from l2rm_jax.errors import DataError, Problems
 from l2rm_jax.jobs import LOCAL, Executor
-from l2rm_jax.linear.word_features import WordRows, WordWeights, fit_words, word_rows
+from l2rm_jax.linear.word_features import WordRows, fit_words, word_rows
 
 PART = 65_536  # rows read at once
 _SMALLEST, _LARGEST = 1e-6, 1e6  # vectors are rescaled if their largest value is outside
@@ -71,18 +70,28 @@ def checked_vectors(name: str, values: Any) -> np.ndarray:
         array, found = np.zeros(0), "vectors of different lengths"
     if array.ndim != 2 or array.dtype.kind != "f" or 0 in array.shape:
         raise DataError(f"{name}: found {found}, expected floats [{name}, dimensions] or texts")
-    bad, largest = [], 0.0
-    for start in range(0, len(array), PART):
-        block = still_whole(array)[start : start + PART]
-        finite = np.isfinite(block).all(axis=1)
-        bad.append(start + np.flatnonzero(~finite))
-        largest = max(largest, float(np.abs(block[finite]).max(initial=0)))
-    if rows := np.concatenate(bad).tolist():
-        problem = "found NaN or infinity, expected finite numbers"
-        raise DataError(*(f"{name}: row {row}: {problem}" for row in rows))
+    largest = max(float(np.abs(block).max()) for block in finite_blocks(name, array))
     if largest and not _SMALLEST < largest < _LARGEST:
         array = (array / array.dtype.type(largest)).astype(np.float32)
     return array
+
+
+def finite_blocks(
+    name: str, array: Float[np.ndarray, "rows d"]
+) -> Iterator[Float[np.ndarray, "block d"]]:
+    """Iterate over an array block by block, and check that all its numbers are finite.
+
+    Raises:
+      DataError: after the last block; lists each row that is not finite.
+    """
+    bad: list[int] = []
+    for start in range(0, len(array), PART):
+        block = still_whole(array)[start : start + PART]
+        bad += (start + np.flatnonzero(~np.isfinite(block).all(axis=1))).tolist()
+        yield block
+    if bad:
+        problem = "found NaN or infinity, expected finite numbers"
+        raise DataError(*(f"{name}: row {row}: {problem}" for row in bad))
 
 
 def checked_rows(
@@ -126,9 +135,13 @@ def count_words(texts: Sequence[str]) -> tuple[Vocabulary, list[Int32[np.ndarray
 
 
 def rows_of_texts(texts: Sequence[str], executor: Executor = LOCAL) -> WordRows:
-    """Return weighted counts of the words of texts, whose weights the executor fits."""
-    tokens = count_words(texts)[1]
-    return word_rows(tokens, executor.once(lambda: fit_words(tokens), like=WordWeights(0, 0)))
+    """Return weighted counts of the words of texts; the executor counts and weights them."""
+
+    def counted() -> tuple[np.ndarray, ...]:
+        tokens = count_words(texts)[1]
+        return word_rows(tokens, fit_words(tokens)).arrays
+
+    return WordRows(*executor.once(counted, like=(0, 0, 0, 0)))
 
 
 def hash_features(digest: "hashlib.blake2b", features: RegionFeatures | Pixels) -> None:

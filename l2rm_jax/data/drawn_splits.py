@@ -120,13 +120,7 @@ def rows_of_images(pairs: Pairs, images: Int[np.ndarray, " n"]) -> Int[np.ndarra
 
 
 def take_images(pairs: Pairs, images: Int[np.ndarray, " n"], split: str) -> Pairs:
-    """Return some images, given by ascending rows, with their captions, sorted by image.
-
-    Args:
-      pairs: the pairs.
-      images: rows of the images, ascending.
-      split: name of the new split.
-    """
+    """Return some images, given by ascending rows, with their captions, sorted by image."""
     chosen = pairs.take(rows_of_images(pairs, images))
     return replace(
         chosen,

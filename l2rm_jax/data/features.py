@@ -1,4 +1,4 @@
-"""Features: sets of vectors, read row by row from a memory-mapped file.
+"""Features, sets of vectors, and pictures as pixels, read row by row from memory-mapped files.
 
 An image is a set of region vectors. A caption can be a set of word vectors (from CLIP, SigLIP,
 ...), which is stored and read in the same way. Below, "image" and "region" then also mean "caption"
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float, Float32, Int, Int32
+from jaxtyping import Float, Float32, Int, Int32, UInt8
 
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data.files import check_entries, check_form, open_array
@@ -51,14 +51,21 @@ class LazyRows:
 
 
 class ImageRows:
-    """Images of some kind, with a `name` for error messages and a `shape`."""
+    """Images of some kind, with a `name` for error messages, an `array`, and `take`."""
+
+    entry_bytes = 4  # of a number, as it is read
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of images, and shape of each: regions and dimensions, or pixels and colours."""
+        return self.array.shape
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def blocks(self) -> Iterator[Int[np.ndarray, " block"]]:
         """Image numbers in order, in blocks of about 32 MB; a progress bar shows the progress."""
-        size = max(1, _BLOCK_BYTES // self._image_bytes())
+        size = max(1, _BLOCK_BYTES // (math.prod(self.shape[1:]) * self.entry_bytes))
         with progress_bar(len(self), f"reading {self.name}", unit="rows") as bar:
             for start in range(0, len(self), size):
                 block = np.arange(start, min(start + size, len(self)))
@@ -76,9 +83,15 @@ class ImageRows:
             )
         return indices
 
-    def _check_head(self, images: int) -> None:
+    def head(self, images: int) -> "ImageRows":
+        """Return the first `images` images.
+
+        Raises:
+          DataError: there are fewer images, or `images` is less than 1.
+        """
         if not 1 <= images <= len(self):
             raise DataError(f"{self.name}: found {len(self)} images, expected at least {images}")
+        return self.take(np.arange(images))
 
 
 @dataclass(frozen=True)
@@ -93,7 +106,8 @@ class RegionFeatures(ImageRows):
       array: [stored, regions, dimensions] stored features, memory-mapped or in memory.
       counts: [stored] number of regions of each stored row, at least 1.
       scale: [dimensions] factors that turn int8 features into float32; None for other dtypes.
-      stride: stored rows per image; 5 if the file repeats each image for each of its captions.
+      copies: rows of the file per image; 5 if it repeats each image for each of its captions. Only
+        the first of them is among the stored rows.
       vector: name of one vector in error messages.
       labels: [stored] number of each stored row in the file, for error messages; None numbers them
         from 0.
@@ -103,7 +117,7 @@ class RegionFeatures(ImageRows):
     array: np.ndarray | LazyRows
     counts: Int32[np.ndarray, " stored"]
     scale: np.ndarray | None = None
-    stride: int = 1
+    copies: int = 1
     vector: str = "region"
     labels: np.ndarray | None = None
 
@@ -164,52 +178,19 @@ class RegionFeatures(ImageRows):
         counts = _checked_counts(f"{name}, {vector} counts", counts, array, vector)
         return cls(name, array, counts, vector=vector)
 
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Number of images (repeated rows count once), regions and dimensions."""
-        rows, regions, dimensions = self.array.shape
-        return rows // self.stride, regions, dimensions
-
-    def head(self, images: int) -> "RegionFeatures":
-        """Return the first `images` images.
-
-        Raises:
-          DataError: there are fewer images, or `images` is less than 1.
-        """
-        self._check_head(images)
-        stored = images * self.stride
-        labels = None if self.labels is None else self.labels[:stored]
-        return replace(self, array=self.array[:stored], counts=self.counts[:stored], labels=labels)
-
     def take(self, images: Int[np.ndarray, " taken"]) -> "RegionFeatures":
         """Return the images of the given rows, in that order, without reading their features.
 
         Raises:
           DataError: a row is out of range.
         """
-        stored = self._stored_rows(images)
+        rows = self._checked_rows(images)
         return replace(
             self,
-            array=LazyRows(self.array, stored),
-            counts=self.counts[stored],
-            stride=1,
-            labels=stored if self.labels is None else self.labels[stored],
+            array=LazyRows(self.array, rows),
+            counts=self.counts[rows],
+            labels=rows if self.labels is None else self.labels[rows],
         )
-
-    def _image_bytes(self) -> int:
-        """Size as float32 of the stored rows of an image."""
-        return self.stride * math.prod(self.shape[1:]) * 4
-
-    def check_values(self) -> None:
-        """Read all features once.
-
-        Raises:
-          DataError: lists each row that holds NaN, infinity or a number too large for float32.
-        """
-        problems = Problems()
-        for block in self.blocks():
-            problems.attempt(self.rows, block)
-        problems.raise_all()
 
     def rows(
         self, indices: Sequence[int] | np.ndarray
@@ -223,7 +204,7 @@ class RegionFeatures(ImageRows):
           DataError: a number is out of range, or features are NaN, infinite or too large for
             float32; lists one problem for each such row.
         """
-        stored = self._stored_rows(indices)
+        stored = self._checked_rows(indices)
         # The file may be in Fortran order.
         source = np.ascontiguousarray(still_whole(self.array)[stored])
         with np.errstate(over="ignore"):  # the check below finds infinities
@@ -254,11 +235,7 @@ class RegionFeatures(ImageRows):
         Raises:
           DataError: a number is out of range.
         """
-        return self.counts[self._stored_rows(indices)]
-
-    def _stored_rows(self, indices: Sequence[int] | np.ndarray) -> Int[np.ndarray, " rows"]:
-        """First stored row of each image."""
-        return self._checked_rows(indices) * self.stride
+        return self.counts[self._checked_rows(indices)]
 
     def _describe_bad_value(
         self, value: np.number, stored: int, vector: int, dimension: int
@@ -270,6 +247,72 @@ class RegionFeatures(ImageRows):
             f"{self.name}: row {row}: found {value} "
             f"({self.vector} {vector}, dimension {dimension}), expected {expected}"
         )
+
+
+@dataclass(frozen=True)
+class Pixels(ImageRows):
+    """Pictures [images, S, S, 3] of bytes, which a vision transformer encodes within the model.
+
+    It has the public interface of `RegionFeatures`. A picture counts as one region.
+
+    Attributes:
+      name: path of the file, or another name for error messages.
+      array: the pictures, memory-mapped or in memory.
+    """
+
+    name: str
+    array: np.ndarray | LazyRows
+    entry_bytes = 1
+    copies: int = 1  # as of features; pictures are never repeated
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Pixels":
+        """Open `{split}_pixels.npy`.
+
+        Raises:
+          DataError: a missing or truncated file, or a wrong rank or dtype.
+        """
+        return cls.from_array(open_array(Path(path)), str(path))
+
+    @classmethod
+    def from_array(cls, array: np.ndarray, name: str) -> "Pixels":
+        """Wrap pictures that are already in memory.
+
+        Raises:
+          DataError: a wrong rank or dtype, or pictures that are not square.
+        """
+        shape = array.shape
+        is_square = array.ndim == 4 and shape[1] == shape[2] and shape[3] == 3
+        is_valid = array.dtype == np.uint8 and is_square and 0 not in shape
+        check_form(name, array, is_valid, "pictures, uint8 [images, size, size, 3]")
+        return cls(name, array)
+
+    def take(self, images: Int[np.ndarray, " taken"]) -> "Pixels":
+        """Return the images of the given rows, in that order, without reading their pixels.
+
+        Raises:
+          DataError: a row is out of range.
+        """
+        return replace(self, array=LazyRows(self.array, self._checked_rows(images)))
+
+    def rows(self, indices: Sequence[int] | np.ndarray) -> UInt8[np.ndarray, "rows S S 3"]:
+        """Read some pictures.
+
+        Args:
+          indices: [rows] image numbers, 0 to images - 1.
+
+        Raises:
+          DataError: a number is out of range.
+        """
+        return np.ascontiguousarray(still_whole(self.array)[self._checked_rows(indices)])
+
+    def region_counts(self, indices: Sequence[int] | np.ndarray) -> Int32[np.ndarray, " rows"]:
+        """Return 1 for each picture; the model knows the number of its patches.
+
+        Raises:
+          DataError: a number is out of range.
+        """
+        return np.ones(len(self._checked_rows(indices)), np.int32)
 
 
 def _as_sets(name: str, array: np.ndarray, dtypes: Sequence[type]) -> np.ndarray:

@@ -22,9 +22,6 @@ _SYSTEM = {"__macosx", "@eadir", "lost+found", "$recycle.bin", "system volume in
 def open_array(path: Path) -> np.ndarray:
     """Memory-map a `.npy` file after checking its size against its header.
 
-    Args:
-      path: a `.npy` file.
-
     Returns:
       A read-only array backed by the file. Only the header has been read.
 

@@ -8,7 +8,7 @@
 """
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int, Real
@@ -25,53 +25,37 @@ BY_SCORE = ("score", "share")
 FILTERS = ("none", "truth", "score", "share", "judgement")
 
 
-def run_scores(
-    config: Any,
-    matched: Bool[np.ndarray, " pairs"],
-    directory: str = "",
-    drawn: Drawn | None = None,
-) -> Real[np.ndarray, " pairs"] | None:
-    """Read the score of each training pair; None without `data.scores`.
-
-    Args:
-      config: the `data` part of the config; reads `scores` and `train_images`.
-      matched: which pairs are matched.
-      directory, drawn: as in `read_scores`.
-
-    Raises:
-      DataError: the scores cannot be read or are not one finite number for each pair.
-    """
-    if not config.scores:
-        return None
-    scores = read_scores(config.scores, len(matched), config.train_images, directory, drawn)
-    if not matched.all() and len(open_scores(config.scores)) != len(matched):
-        raise DataError(
-            f"{config.scores}: found scores by row of the table, expected one per training pair "
-            f"[{len(matched)}], as pairs were mismatched deliberately"
-        )
-    return scores
-
-
 def kept_pairs(
-    config: Any,
-    matched: Bool[np.ndarray, " pairs"],
-    scores: Real[np.ndarray, " pairs"] | None,
-) -> Int[np.ndarray, " kept"]:
-    """Rows of the training pairs that the filter keeps, in ascending order.
+    config: Any, matched: Bool[np.ndarray, " pairs"], drawn: Drawn | None = None
+) -> tuple[Int[np.ndarray, " kept"], Real[np.ndarray, " pairs"] | None]:
+    """Return the training pairs that the filter keeps, and the scores of all, if there are any.
 
     Args:
-      config: the `data` part of the config; reads `filter`, `scores` and `filter_value`.
+      config: the `data` part of the config; reads the fields of the filter, and where the data are.
       matched: which pairs are matched.
-      scores: what `run_scores` returns.
+      drawn: as in `read_scores`.
+
+    Returns:
+      Rows of the kept pairs, in ascending order; and the score of each training pair, None without
+      `data.scores`.
 
     Raises:
       ConfigError: an unknown filter, a share out of range, a missing score file, or a value that
         the filter does not use.
-      DataError: the filter keeps no pair, or the threshold drops none.
+      DataError: the scores cannot be read or are not one finite number for each pair; the filter
+        keeps no pair, or the threshold drops none.
     """
     check_settings(config)
+    scores = None
+    if config.scores:
+        scores = read_scores(config.scores, len(matched), config.train_images, config.path, drawn)
+        if not matched.all() and len(open_scores(config.scores)) != len(matched):
+            raise DataError(
+                f"{config.scores}: found scores by row of the table, expected one per training "
+                f"pair [{len(matched)}], as pairs were mismatched deliberately"
+            )
     if config.filter in ("none", "judgement"):
-        return np.arange(len(matched))
+        return np.arange(len(matched)), scores
     if config.filter == "truth":
         kept, reason = np.flatnonzero(matched), "all pairs mismatched"
     else:
@@ -86,7 +70,7 @@ def kept_pairs(
             f"data.filter_value: found {config.filter_value:g}, which drops none of the "
             f"{len(matched)} training pairs ({reason}), expected a value above the lowest"
         )
-    return kept
+    return kept, scores
 
 
 def result_fields(
@@ -159,36 +143,34 @@ def read_scores(
     Raises:
       DataError: as `run_scores`.
     """
-    if drawn is not None and len(open_scores(path)) != pairs:
-        whole = read_scores(path, len(drawn.whole), directory=directory)
-        return whole[drawn.rows]
-    scores, of_table = open_scores(path), _rows_of_table(directory, pairs)
-    if of_table is not None and len(scores) == of_table.count and len(scores) != pairs:
-        return scores[of_table.rows - 1]
+    scores = open_scores(path)
+    if drawn is not None and len(scores) != pairs:
+        return read_scores(path, len(drawn.whole), directory=directory)[drawn.rows]
+    rows, count = _rows_of_table(directory, pairs)
+    if len(scores) == count != pairs:
+        return scores[rows - 1]
     part = f" of the first {images} images (data.train_images)" if images else ""
     expected = f"numbers [{pairs}], one per training pair{part}"
-    if of_table is not None:
-        expected += f", or [{of_table.count}], one per row of the imported table"
+    if count is not None:
+        expected += f", or [{count}], one per row of the imported table"
     check_form(path, scores, len(scores) == pairs, expected)
     return scores
 
 
-class _RowsOfTable(NamedTuple):
-    """Rows of the imported table of the training pairs, from 1, and number of all its rows."""
+def _rows_of_table(
+    directory: str | Path, pairs: int
+) -> tuple[Int[np.ndarray, " pairs"] | None, int | None]:
+    """Read the row of each training pair in the imported table, from 1, and the number of rows.
 
-    rows: Int[np.ndarray, " pairs"]
-    count: int
-
-
-def _rows_of_table(directory: str | Path, pairs: int) -> _RowsOfTable | None:
-    """Read the row of each training pair; None for data that were not imported from a table."""
+    Both are None for data that were not imported from a table.
+    """
     record, file = read_record(directory) if directory else None, _rows_file(directory)
     if record is None or not has_file(file):
-        return None
+        return None, None
     rows = np.array(open_array(file))
     # The pairs of a run are not the first ones if it draws them from a single split.
     rows = rows if is_undivided(directory) else rows[:pairs]
-    return _RowsOfTable(rows, record["rows"]["read"]) if len(rows) == pairs else None
+    return (rows, record["rows"]["read"]) if len(rows) == pairs else (None, None)
 
 
 def _rows_file(directory: str | Path) -> Path:
@@ -200,12 +182,12 @@ def order_warning(path: str | Path, pairs: int, directory: str | Path) -> str | 
 
     Scores that an audit wrote have the order of the pairs. Arguments as in `read_scores`.
     """
-    of_table = _rows_of_table(directory, pairs)
-    is_sorted = of_table is None or bool((np.diff(of_table.rows) >= 0).all())
+    rows, count = _rows_of_table(directory, pairs)
+    is_sorted = rows is None or bool((np.diff(rows) >= 0).all())
     if is_sorted or len(open_scores(path)) != pairs or Path(path).with_name(_OF_AUDIT).exists():
         return None
-    other = f"scores by row of the table need all its {of_table.count:,} rows"
-    if of_table.count == pairs:
+    other = f"scores by row of the table need all its {count:,} rows"
+    if count == pairs:
         other = f"sort scores by row of the table: scores[rows - 1] with rows = {_rows_file('')}"
     return (
         f"{path}: its {pairs:,} scores are taken in the order of the training pairs, which is not "

@@ -93,9 +93,6 @@ def as_vectors(values: Any) -> np.ndarray:
 def further_columns(columns: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Return columns as arrays of numbers, bools or dates, or of objects with None for gaps.
 
-    Args:
-      columns: the columns, as `columns_of` returns them.
-
     Raises:
       DataError: a column has several values per row; lists every one.
     """

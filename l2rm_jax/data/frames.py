@@ -55,15 +55,9 @@ class Sides(NamedTuple):
 def read_sides(table: Any, image: str, caption: str, model: Any = None) -> Sides:
     """Read the pairs of a table, and encode each side that has no vectors, if there is a model.
 
-    Args:
-      table: as in `columns_of`.
-      image: name of the column of images, or of the first side of any pairs. A cell is a vector, a
-        Pillow picture, the bytes of a picture, a dict {"bytes", "path"}, a path or a text.
-      caption: name of the column of captions. A cell is a vector, a text or a list of texts.
-      model: object whose `encode(list)` returns one vector per picture or text, such as a model of
-        sentence-transformers; or a pair, (image model, caption model), where None encodes nothing.
-        It receives upright RGB pictures. Texts of the image column are paths of pictures if most
-        of them are files or end like pictures, `.jpg`; else the model receives them as they are.
+    Arguments as `Pairs.from_frame`. A cell of an image is a vector, a Pillow picture, the bytes of
+    a picture, a dict {"bytes", "path"}, a path or a text. Texts are paths of pictures if most of
+    them are files or end like pictures, `.jpg`; else the model receives them as they are.
 
     Raises:
       DataError: as `columns_of`; or a column does not exist, cells are missing, unreadable or of

@@ -2,15 +2,15 @@
 
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int, Real
 
-from l2rm_jax.data import filters, mismatch
+from l2rm_jax.data import filters
 from l2rm_jax.data.drawn_splits import INDEX_FILE as SPLIT_INDEX_FILE
 from l2rm_jax.data.drawn_splits import Drawn, draw_run_splits
 from l2rm_jax.data.files import replace_array
@@ -65,6 +65,7 @@ def load_data(
     *,
     workdir: str | Path | None,
     pretrained: Encoders | None = None,
+    splits: Sequence[Pairs] | None = None,
 ) -> Data:
     """Read (or generate) the three splits of a run, its vocabulary and its mismatch.
 
@@ -78,6 +79,9 @@ def load_data(
       workdir: work directory of the run; None reads the data without one.
       pretrained: the pretrained encoders. A text encoder's tokenizer reads the captions, and an
         image encoder reads pictures instead of features.
+      splits: training, validation and test pairs in memory, whose images are features, and whose
+        captions are texts or features. Captions of one image are adjacent, and each image has one.
+        None: those that the config names.
 
     Raises:
       DataError: a file is missing or invalid, or contradicts another file or the work directory.
@@ -87,70 +91,24 @@ def load_data(
     workdir = None if workdir is None else Path(workdir)
     problems = Problems()
     attempt = problems.attempt
-    kinds = {} if pretrained is None else pretrained.inputs
-    names, drawn = split_names(data_config), None
-    if attempt(is_undivided, data_config.path):
-        drawn = attempt(open_drawn, data_config, workdir=workdir, **kinds)
-        stored = [attempt(Drawn.pairs_of, drawn, split=name) for name in names]
-    else:
-        stored = [attempt(open_split, data_config, name, **kinds) for name in names]
-    own = _Stored(stored, drawn)
-    return _data_of(problems, own, data_config, mismatch_config, workdir, pretrained)
-
-
-def data_of_pairs(
-    splits: Sequence[Pairs], data_config: Any, mismatch_config: Any, workdir: Path
-) -> Data:
-    """Make the data of a run of pairs in memory.
-
-    Args:
-      splits: the training, validation and test pairs, whose images are features, and whose captions
-        are texts or features. Captions of one image are adjacent, and each image has one.
-      data_config, mismatch_config, workdir: as in `load_data`.
-
-    Raises:
-      DataError, ConfigError: as `load_data`.
-    """
-    own = _Stored([*splits], None)
-    return _data_of(Problems(), own, data_config, mismatch_config, workdir, None)
-
-
-class _Stored(NamedTuple):
-    """Training, validation and test split; None for one that cannot be read.
-
-    `drawn` is set if the run draws them from data with a single split.
-    """
-
-    splits: list[Pairs | None]
-    drawn: Drawn | None
-
-
-def _data_of(
-    problems: Problems,
-    own: _Stored,
-    data_config: Any,
-    mismatch_config: Any,
-    workdir: Path | None,
-    pretrained: Encoders | None,
-) -> Data:
-    """Check three splits against each other and the config."""
-    attempt, (stored, drawn) = problems.attempt, own
     pieces = None if pretrained is None else pretrained.pieces
     bases = Bases() if pretrained is None else pretrained.bases
+    stored, drawn = list(splits or ()), None
+    if not stored:
+        stored, drawn = _open(attempt, data_config, workdir, pretrained)
     for split in stored:
         attempt(_check_pictures, split, bases=bases, path=data_config.path)
     if stored[0]:  # the other splits are compared with the first
         attempt(check_feature_shapes, [split.images for split in stored if split])
     attempt(check_caption_kinds, [split for split in stored if split])
-    stored[0] = attempt(
-        _first_images, stored[0], data_config.train_images, field="data.train_images"
+    stored[0], drawn, mismatched = _first_pairs(
+        attempt, stored[0], drawn, data_config, mismatch_config, workdir
     )
     short_dev = attempt(_first_images, stored[1], data_config.dev_images, field="data.dev_images")
-    # Check these settings even if the training pairs cannot be read.
-    attempt(check_mismatch, mismatch_config)
-    attempt(_check_filter, data_config)
-    drawn = attempt(_drawn_train, drawn, stored[0])
-    mismatched = attempt(run_mismatch, mismatch_config, stored[0], workdir=workdir, drawn=drawn)
+    # Check the filter even if the training pairs cannot be read.
+    attempt(filters.check_settings, data_config)
+    if data_config.scores:
+        attempt(filters.open_scores, data_config.scores)
     selected = attempt(_select_pairs, mismatched, stored[0], config=data_config, drawn=drawn)
     in_words = not any(split and split.captions is not None for split in stored)
     vocabulary, split_sentences = word_tools(problems, data_config, pieces, in_words, workdir)
@@ -163,13 +121,48 @@ def _data_of(
     train, dev = train.with_mismatch(mismatched), dev.head(len(short_dev.images))
     kept, scores = selected
     train = replace(train, drawn=drawn, scores=scores)
-    _warn_of_order(data_config, len(drawn.whole if drawn else train), workdir)
+    path, count = data_config.scores, len(drawn.whole if drawn else train)
+    is_given = path and Path(path).parent != workdir  # else the run wrote them itself
+    if is_given and (warning := filters.order_warning(path, count, data_config.path)):
+        _log.warning("data.scores: %s", warning)
     if data_config.filter not in ("none", "judgement"):  # judged later, by these pairs
         fields = filters.result_fields(data_config, train.matched, kept)
         mismatched = replace(mismatched, filtered=fields)
         train = train.take(kept)
     vectors = run_word_vectors(data_config.word_vectors, vocabulary, workdir)
     return Data(train, dev, test, vocabulary, mismatched, vectors, pretrained)
+
+
+def _open(
+    attempt: Callable, config: Any, workdir: Path | None, pretrained: Encoders | None, *names: str
+) -> tuple[list[Pairs | None], Drawn | None]:
+    """Open splits, all three by default; None for one that cannot be read.
+
+    The second value is set if the run draws them from data with a single split.
+    """
+    kinds = {} if pretrained is None else pretrained.inputs
+    is_drawn = (workdir is not None or not names) and attempt(is_undivided, config.path)
+    names = names or split_names(config)
+    if not is_drawn:
+        return [attempt(open_split, config, name, **kinds) for name in names], None
+    drawn = attempt(open_drawn, config, workdir=workdir, **kinds)
+    return [attempt(Drawn.pairs_of, drawn, split=name) for name in names], drawn
+
+
+def _first_pairs(
+    attempt: Callable,
+    train: Pairs | None,
+    drawn: Drawn | None,
+    config: Any,
+    mismatch_config: Any,
+    workdir: Path | None,
+) -> tuple[Pairs | None, Drawn | None, Mismatch | None]:
+    """Return the pairs of the first training images, their drawn splits, and their mismatch."""
+    train = attempt(_first_images, train, config.train_images, field="data.train_images")
+    attempt(check_mismatch, mismatch_config)  # even if the training pairs cannot be read
+    drawn = attempt(lambda drawn, train: drawn.take(np.arange(len(train))), drawn, train)
+    made = attempt(run_mismatch, mismatch_config, train, workdir=workdir, drawn=drawn)
+    return train, drawn, made
 
 
 def load_train(
@@ -195,18 +188,11 @@ def load_train(
     problems = Problems()
     attempt = problems.attempt
     pieces = None if pretrained is None else pretrained.pieces
-    kinds = {} if pretrained is None else pretrained.inputs
-    drawn = None
-    if workdir is not None and attempt(is_undivided, data_config.path):
-        drawn = attempt(open_drawn, data_config, workdir=workdir, **kinds)
-        stored = attempt(Drawn.pairs_of, drawn, split="train")
-    else:
-        stored = attempt(open_split, data_config, "train", **kinds)
+    [stored], drawn = _open(attempt, data_config, workdir, pretrained, "train")
     in_words = stored is None or stored.captions is None
-    stored = attempt(_first_images, stored, data_config.train_images, field="data.train_images")
-    attempt(check_mismatch, mismatch_config)
-    drawn = attempt(_drawn_train, drawn, stored)
-    mismatched = attempt(run_mismatch, mismatch_config, stored, workdir=workdir, drawn=drawn)
+    stored, drawn, mismatched = _first_pairs(
+        attempt, stored, drawn, data_config, mismatch_config, workdir
+    )
     vocabulary, split_sentences = word_tools(problems, data_config, pieces, in_words, workdir)
     problems.raise_all()
     splits = [stored]
@@ -239,11 +225,6 @@ def open_drawn(
     return draw_run_splits(open_split(data_config, "train", in_words, in_pixels), workdir)
 
 
-def _drawn_train(drawn: Drawn, train: Pairs) -> Drawn:
-    """Return the drawn splits for the first training pairs, `train`."""
-    return drawn.take(np.arange(len(train)))
-
-
 def open_untokenized(data_config: Any, split: str, in_pixels: bool = False) -> TrainPairs:
     """Open the images (or the pictures) and captions of one split, without tokens.
 
@@ -251,22 +232,6 @@ def open_untokenized(data_config: Any, split: str, in_pixels: bool = False) -> T
       DataError, ConfigError: as `layouts.open_split`.
     """
     return matched_pairs(open_split(data_config, split, in_pixels=in_pixels), tokens=None)
-
-
-def open_vector_pairs(data_config: Any, split: str) -> TrainPairs:
-    """Open the images of one split, and its captions as vectors.
-
-    Raises:
-      DataError: the captions are words, or a file is invalid.
-      ConfigError: as `layouts.open_split`.
-    """
-    stored = open_split(data_config, split)
-    if stored.captions is None:
-        raise DataError(
-            f"{data_config.path}: found words as captions of {split}, expected vectors in the "
-            f"space of the images ({split}_caps.npy)"
-        )
-    return matched_pairs(stored, stored.captions)
 
 
 def open_train_pairs(data_config: Any, mismatch_config: Any, in_pixels: bool = False) -> TrainPairs:
@@ -280,13 +245,9 @@ def open_train_pairs(data_config: Any, mismatch_config: Any, in_pixels: bool = F
     """
     attempt = Problems().attempt  # `load_data` has reported these problems
     stored = open_split(data_config, "train", in_pixels=in_pixels)
-    stored = (
-        attempt(_first_images, stored, data_config.train_images, field="data.train_images")
-        or stored
-    )
-    mismatched = attempt(run_mismatch, mismatch_config, stored, workdir=None)
-    selected = attempt(_select_pairs, mismatched, stored, config=data_config)
-    train = matched_pairs(stored, None)
+    first, _, mismatched = _first_pairs(attempt, stored, None, data_config, mismatch_config, None)
+    selected = attempt(_select_pairs, mismatched, first, config=data_config)
+    train = matched_pairs(first or stored, None)
     return train if selected is None else train.take(selected[0])
 
 
@@ -307,7 +268,7 @@ def save_vocabulary_and_index(data: Data, workdir: str | Path) -> None:
     if isinstance(data.vocabulary, Vocabulary) and len(data.vocabulary) and not vocabulary.exists():
         data.vocabulary.write(vocabulary)
     if not index.exists():
-        mismatch.write(data.mismatch, index)
+        replace_array(index, data.mismatch.stored_image)
     drawn, splits = data.train.drawn, Path(workdir) / SPLIT_INDEX_FILE
     if drawn is not None and not splits.exists():
         replace_array(splits, drawn.split)
@@ -347,26 +308,8 @@ def _check_pictures(stored: Pairs, bases: Bases, path: str) -> None:
     )
 
 
-def _warn_of_order(config: Any, pairs: int, workdir: Path | None) -> None:
-    """Warn if scores may be in the order of a table, unless the run wrote them itself."""
-    path = config.scores
-    if not path or Path(path).parent == workdir:
-        return
-    if warning := filters.order_warning(path, pairs, config.path):
-        _log.warning("data.scores: %s", warning)
-
-
-def _check_filter(config: Any) -> None:
-    """Check the filter settings as far as possible without the training pairs."""
-    filters.check_settings(config)
-    if config.scores:
-        filters.open_scores(config.scores)
-
-
 def _select_pairs(
     mismatched: Mismatch, train: Pairs, config: Any, drawn: Drawn | None = None
 ) -> tuple[Int[np.ndarray, " kept"], Real[np.ndarray, " pairs"] | None]:
-    """Rows of the pairs that the filter keeps, and the score of every pair, if there are any."""
-    matched = mismatched.stored_image == train.image_of
-    scores = filters.run_scores(config, matched, config.path, drawn)
-    return filters.kept_pairs(config, matched, scores), scores
+    """Return the training pairs that the filter keeps, and all scores, as `filters.kept_pairs`."""
+    return filters.kept_pairs(config, mismatched.stored_image == train.image_of, drawn)

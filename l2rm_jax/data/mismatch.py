@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Bool, Int, Integer
 
 from l2rm_jax.data.drawn_splits import Drawn
-from l2rm_jax.data.files import check_entries, check_form, open_array, replace_array
+from l2rm_jax.data.files import check_entries, check_form, open_array
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.errors import ConfigError, DataError
 
@@ -35,27 +35,25 @@ class Mismatch:
 
     Attributes:
       protocol: one of `PROTOCOLS`.
-      rate_asked: share of images or captions that was permuted; None if read from a file.
-      seed: seed of the permutation; None if read from a file.
       source: "generated", or the path of the index file.
       stored_image: [captions] row of the image that each caption is stored with.
       image_count: number of images.
       true_rate: counted share of captions that are stored with another image than their own; a
         permutation may leave some in place.
       kept_share: share of images that keep at least one of their own captions.
+      rate_asked: share of images or captions that was permuted; None if read from a file.
       filtered: results fields of the filter that drops training pairs; empty without a filter.
       known: [captions] True for pairs that are known to be matched; a method trusts only these.
         None if no pairs are known, and a method may trust all.
     """
 
     protocol: str
-    rate_asked: float | None
-    seed: int | None
     source: str
     stored_image: Int[np.ndarray, " captions"]
     image_count: int
     true_rate: float
     kept_share: float
+    rate_asked: float | None = None
     filtered: Mapping[str, object] = field(default_factory=dict)
     known: Bool[np.ndarray, " captions"] | None = None
 
@@ -160,13 +158,23 @@ def generate(
     """
     check_settings(protocol, rate, seed, paired_images)
     rng = np.random.default_rng(seed)
+    known = None
     if protocol == SEMI_PAIRED:
-        return _semi_paired(paired_images, seed, rng, caption_image, image_count)
-    if protocol == "image":
+        if paired_images > image_count:
+            raise ConfigError(
+                f"mismatch.paired_images: found {paired_images}, expected at most {image_count}, "
+                "the number of training images"
+            )
+        image, chosen = np.arange(image_count), rng.permutation(image_count)[paired_images:]
+        image[chosen] = rng.permutation(chosen)
+        stored, known = image[caption_image], ~np.isin(caption_image, chosen)
+        rate = 1 - paired_images / image_count
+    elif protocol == "image":
         stored = _permute_some(np.arange(image_count), rate, rng)[caption_image]
     else:
         stored = _permute_some(np.asarray(caption_image), rate, rng)
-    return _count_rates(protocol, rate, seed, "generated", stored, caption_image, image_count)
+    about = {"protocol": protocol, "source": "generated", "rate_asked": rate, "known": known}
+    return _count_rates(stored, caption_image, image_count, **about)
 
 
 def read(
@@ -197,7 +205,8 @@ def read(
     image_of_last_caption[caption_image] = stored
     captions_agree = np.array_equal(image_of_last_caption[caption_image], stored)
     protocol = "image" if captions_agree else "caption"
-    return _count_rates(protocol, None, None, str(path), stored, caption_image, image_count)
+    about = {"protocol": protocol, "source": str(path)}
+    return _count_rates(stored, caption_image, image_count, **about)
 
 
 def read_known(
@@ -224,8 +233,8 @@ def read_known(
     known = np.zeros(captions, bool)
     known[rows] = True
     known = known if drawn is None else known[drawn.rows]
-    counts = stored, caption_image, image_count, known
-    return _count_rates(SEMI_PAIRED, None, None, str(path), *counts)
+    about = {"protocol": SEMI_PAIRED, "source": str(path), "known": known}
+    return _count_rates(stored, caption_image, image_count, **about)
 
 
 def open_index(path: str | Path) -> Integer[np.ndarray, " entries"]:
@@ -237,11 +246,6 @@ def open_index(path: str | Path) -> Integer[np.ndarray, " entries"]:
     index = open_array(Path(path))
     check_form(path, index, index.ndim == 1 and index.dtype.kind in "iu", "one axis of integers")
     return index
-
-
-def write(mismatch: Mismatch, path: str | Path) -> None:
-    """Write the index as a `.npy` file of int64, one entry per caption."""
-    replace_array(Path(path), mismatch.stored_image)
 
 
 def check_mismatch(config: Any) -> None:
@@ -301,49 +305,15 @@ def _permute_some(values: np.ndarray, rate: float, rng: np.random.Generator) -> 
     return permuted
 
 
-def _semi_paired(
-    paired_images: int,
-    seed: int,
-    rng: np.random.Generator,
-    caption_image: np.ndarray,
-    image_count: int,
-) -> Mismatch:
-    """Permute all images except `paired_images` randomly chosen ones."""
-    if paired_images > image_count:
-        raise ConfigError(
-            f"mismatch.paired_images: found {paired_images}, expected at most {image_count}, the "
-            "number of training images"
-        )
-    chosen = rng.permutation(image_count)[paired_images:]
-    image = np.arange(image_count)
-    image[chosen] = rng.permutation(chosen)
-    is_kept = np.ones(image_count, bool)
-    is_kept[chosen] = False
-    rate, stored = 1 - paired_images / image_count, image[caption_image]
-    counts = stored, caption_image, image_count, is_kept[caption_image]
-    return _count_rates(SEMI_PAIRED, rate, seed, "generated", *counts)
-
-
 def _count_rates(
-    protocol: str,
-    rate: float | None,
-    seed: int | None,
-    source: str,
-    stored: np.ndarray,
-    caption_image: np.ndarray,
-    image_count: int,
-    known: np.ndarray | None = None,
+    stored: np.ndarray, caption_image: np.ndarray, image_count: int, **about: Any
 ) -> Mismatch:
     """Make a `Mismatch` from an index, and count its rates."""
     matched = stored == caption_image
     return Mismatch(
-        protocol=protocol,
-        rate_asked=rate,
-        seed=seed,
-        source=source,
         stored_image=stored,
         image_count=image_count,
         true_rate=float(1 - matched.mean()),
         kept_share=len(np.unique(caption_image[matched])) / image_count,
-        known=known,
+        **about,
     )

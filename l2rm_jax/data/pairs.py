@@ -25,10 +25,9 @@ from l2rm_jax.data.contents import (
     hash_names,
     rows_of_texts,
 )
-from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.data.frame_columns import columns_of, further_columns
 from l2rm_jax.data.frames import read_sides
-from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import DataError, Problems
 from l2rm_jax.linear.rows import Rows, TakenRows
@@ -166,9 +165,10 @@ class Pairs:
             captions becomes several pairs. A DataFrame's index does not matter.
           image: name of the column of images: vectors, file names, pictures, or texts.
           caption: name of the column of captions: texts, lists of texts, or vectors.
-          model: encodes the sides that are not vectors: an object with `encode(list) -> [n, d]`, or
-            two of them, for images and for captions; None for a side that is vectors already, or
-            for captions that are to be compared by their words.
+          model: encodes the sides that are not vectors: an object with `encode(list) -> [n, d]`,
+            such as a model of sentence-transformers, or two of them, for images and for captions;
+            None for a side that is vectors already, or for captions that are to be compared by
+            their words. It receives upright RGB pictures.
 
         Raises:
           DataError: a column is missing, or a cell cannot be read; lists every problem.
@@ -287,14 +287,12 @@ class Pairs:
         count = self.images.shape[0]
         if not 1 <= images <= count:
             raise DataError(f"{self.name}: images: found {images}, expected 1 to {count}")
-        features: Any = self.images
-        is_array = not isinstance(features, RegionFeatures | Pixels)
-        return replace(
-            self.take(np.flatnonzero(self.image_of < images)),
-            images=taken(features, np.arange(images)) if is_array else features.head(images),
-            ids=self.ids and self.ids[:images],
-            pictures=self.pictures and self.pictures[:images],
-        )
+        pairs = self.take(np.flatnonzero(self.image_of < images))
+        return replace(pairs, **self._of_images(np.arange(images)))
+
+    def _of_images(self, rows: Int[np.ndarray, " n"]) -> dict[str, Any]:
+        """Take rows of the fields that have one entry per image."""
+        return {name: taken(getattr(self, name), rows) for name in ("images", "ids", "pictures")}
 
     def merge(
         self, images: Int[np.ndarray, " kept"], number: Int[np.ndarray, " images"]
@@ -305,24 +303,13 @@ class Pairs:
           images: rows of the images to keep.
           number: for each image, its place in `images`, or the place of the image that replaces it.
         """
-        return replace(
-            self,
-            images=taken(self.images, images),
-            image_of=number[self.image_of],
-            ids=taken(self.ids, images),
-            pictures=taken(self.pictures, images),
-            digest="",
-        )
+        image_of = number[self.image_of]
+        return replace(self, image_of=image_of, digest="", **self._of_images(images))
 
     def cross(self, images: Int[np.ndarray, " I"], captions: Int[np.ndarray, " M"]) -> "Pairs":
         """Return some images and some captions, without information about their pairs."""
-        return replace(
-            self.take(captions),
-            images=taken(self.images, images),
-            image_of=np.zeros(len(captions), np.int64),
-            ids=taken(self.ids, images),
-            pictures=taken(self.pictures, images),
-        )
+        image_of = np.zeros(len(captions), np.int64)
+        return replace(self.take(captions), image_of=image_of, **self._of_images(images))
 
 
 def taken(values: Any, rows: Int[np.ndarray, " taken"]) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from l2rm_jax.console import progress_bar
+from l2rm_jax.data.npy_files import RowFile
 from l2rm_jax.errors import ConfigError, DataError, Problems, first_line
 from l2rm_jax.jobs.files import new_file
 from l2rm_jax.jobs.locks import locked_file
@@ -158,21 +159,18 @@ def _copy(file: Path, copies: dict[str, Path]) -> None:
     if not rows:
         raise DataError(f"{file}: found no rows, expected at least one")
     with contextlib.ExitStack() as stack:
-        outs = {
-            name: stack.enter_context(stack.enter_context(new_file(copy)).open("wb"))
-            for name, copy in copies.items()
-        }
+        paths = {name: stack.enter_context(new_file(copy)) for name, copy in copies.items()}
         sizes: dict[str, int] = {}
+        outs: dict[str, RowFile] = {}
         for batch in _batches(file, table, list(copies)):
-            for name, out in outs.items():
+            for name, path in paths.items():
                 block = _block(f"{file}: {name}", batch[name], start, sizes, problems)
                 if block is None:
                     continue
-                if start == 0:
-                    header = np.lib.format.header_data_from_array_1_0(block)
-                    header["shape"] = (rows, block.shape[1])
-                    np.lib.format.write_array_header_1_0(out, header)
-                out.write(np.ascontiguousarray(block))
+                if name not in outs:
+                    out = RowFile(path, block.dtype, (rows, block.shape[1]))
+                    outs[name] = stack.enter_context(out)
+                outs[name].write(np.arange(start, start + len(batch)), block)
             start += len(batch)
         if problems:
             raise DataError(*problems)

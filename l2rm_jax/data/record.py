@@ -1,5 +1,7 @@
 """Record of an import, `dataset.json`."""
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +85,12 @@ def read_shards_record(directory: str | Path) -> dict[str, Any] | None:
     """
     record = _load(Path(directory) / DATASET_FILE)
     return record if isinstance(record, dict) and "shards" in record else None
+
+
+def write_record(directory: Path, record: Mapping[str, Any]) -> None:
+    """Write the `dataset.json` of a directory."""
+    text = json.dumps(record, indent=2, ensure_ascii=False)
+    replace_file(directory / DATASET_FILE, f"{text}\n".encode())
 
 
 def _load(file: Path) -> Any:

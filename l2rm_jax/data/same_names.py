@@ -1,12 +1,12 @@
 """Tell images apart that share a name, by their vectors."""
 
 import logging
-from typing import Protocol
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from l2rm_jax.errors import DataError
+from l2rm_jax.linear.rows import Rows
 
 _log = logging.getLogger(__name__)
 
@@ -16,15 +16,6 @@ _NUMBERS = 8  # numbers that each vector is reduced to for the comparison
 # name are one image up to this distance, relative to their length (a cosine of 0.99995).
 _TOLERANCE = 0.01
 _MOST = 2000  # different images of one name; a column with more is no name of images
-
-
-class Rows(Protocol):
-    """Vectors that are read row by row: an array, or rows in several files."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    def __getitem__(self, at: Int[np.ndarray, " m"]) -> np.ndarray: ...
 
 
 def number_variants(name: Int[np.ndarray, " rows"], vectors: Rows) -> Int[np.ndarray, " rows"]:

@@ -52,8 +52,7 @@ class TrainStream:
 
     Raises:
       DataError: there are fewer pairs than a batch, a stream is empty, or a row is out of range.
-      ConfigError: buckets that do not ascend, `max_words` below 1, or a queue that is not a
-        multiple of the batch or too long for the data.
+      ConfigError: a queue that is not a multiple of the batch, or too long for the data.
     """
 
     def __init__(
@@ -74,8 +73,7 @@ class TrainStream:
     ):
         _check_streams(dataset, streams, batch_size)
         check_queue_length(dataset, queue_length, batch_size)
-        images = {"read_images": read_images}
-        self._reader = BatchReader(dataset, buckets, max_words, share, **images)
+        self._reader = BatchReader(dataset, buckets, max_words, share, read_images=read_images)
         lengths = dataset.lengths if length_groups > 1 else None
         self._shuffled = {
             name: _ShuffledBatches(

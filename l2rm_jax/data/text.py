@@ -24,11 +24,11 @@ SentenceSplitter = Callable[[str], Iterable[str]]  # maps a text to its sentence
 
 PAD, START, END, UNKNOWN = "<pad>", "<start>", "<end>", "<unk>"
 
-# About 90% of captions contain only these characters. The Treebank rules then split at spaces and
-# before the final full stop only, except inside the words of _SPLIT_WORDS (can|not, gon|na), so
-# `tokenize` takes a shortcut that is ten times faster.
-_PLAIN = re.compile(r"[a-z ]+\.?")
-_SPLIT_WORDS = frozenset(["cannot", "gimme", "gonna", "gotta", "lemme", "wanna"])
+# 98% of captions contain only these characters, and no long dash. The Treebank rules then split at
+# spaces, before commas and the final full stop only, except inside a few words (can|not, gon|na),
+# so `tokenize` takes a shortcut that is ten times faster.
+_PLAIN = re.compile(r"(?:[a-z0-9 -]++|, )++\.?")
+_SPLIT_INSIDE = re.compile(r"--|\b(?:cannot|gimme|gonna|gotta|lemme|wanna)\b")
 # A full stop between two sentences of a caption, with closing quotes and white space.
 _CLOSING = r"""\"')\]}\u201d\u2019\u00bb"""
 _SENTENCE_END = re.compile(
@@ -82,10 +82,9 @@ def split_at_full_stops(text: str) -> list[str]:
 
 def _plain_words(text: str) -> list[str] | None:
     """Words of a text for which the short cut holds; None for others."""
-    if not _PLAIN.fullmatch(text):
+    if not _PLAIN.fullmatch(text) or _SPLIT_INSIDE.search(text):
         return None
-    words = text.removesuffix(".").split() + ["."] * text.endswith(".")
-    return words if _SPLIT_WORDS.isdisjoint(words) else None
+    return text.replace(",", " ,").removesuffix(".").split() + ["."] * text.endswith(".")
 
 
 def _words_of_sentence(text: str) -> list[str]:

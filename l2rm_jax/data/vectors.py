@@ -9,9 +9,8 @@ import numpy as np
 from jaxtyping import Float32, Int
 
 from l2rm_jax.data.contents import count_words, rows_of_texts
-from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.data.pairs import Pairs
-from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import DataError
 from l2rm_jax.jobs import LOCAL, Executor
@@ -81,10 +80,6 @@ class PairRows(NamedTuple):
 def image_vectors(pairs: Pairs, executor: Executor = LOCAL) -> Fitted:
     """Return one vector per image: its single vector, or its pooled regions (see `set_features`).
 
-    Args:
-      pairs: the pairs.
-      executor: fits the pooling.
-
     Raises:
       DataError: a feature is not finite, for single vectors only when they are read; or the images
         are pictures.
@@ -95,7 +90,7 @@ def image_vectors(pairs: Pairs, executor: Executor = LOCAL) -> Fitted:
 def caption_vectors(pairs: Pairs, executor: Executor = LOCAL) -> Fitted:
     """Return one vector per caption: its single vector, pooled vectors, or weighted word counts.
 
-    Arguments and errors as `image_vectors`.
+    Errors as `image_vectors`.
     """
     tokens = pairs.captions
     if tokens is None:
@@ -124,10 +119,6 @@ def fit_rows(pairs: Pairs, executor: Executor = LOCAL) -> PairRows:
     """Pool regions, and count words; vectors stay as they are.
 
     Captions that are vectors and have texts get the vectors of their words as a second embedding.
-
-    Args:
-      pairs: the pairs.
-      executor: fits the pooling and the weights of words.
 
     Raises:
       DataError: as `image_vectors`; or the pairs have no vectors.

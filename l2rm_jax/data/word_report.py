@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from l2rm_jax.data.text import UNKNOWN, Vocabulary, tokenize
+from l2rm_jax.data.contents import count_words
+from l2rm_jax.data.text import UNKNOWN, Vocabulary
 from l2rm_jax.pretrained.tokenizer import Pieces
 
 EXAMPLES = 3
@@ -68,9 +69,7 @@ def report_words(
 
 def report_texts(texts: Sequence[str]) -> WordReport:
     """Describe texts that are judged by the counts of their words."""
-    words = [tokenize(text) for text in texts]
-    vocabulary = Vocabulary.from_words(words)
-    tokens = [vocabulary.encode_words(line) for line in words]
+    vocabulary, tokens = count_words(texts)
     return report_words("captions", texts, tokens, vocabulary)
 
 

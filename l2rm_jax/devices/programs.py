@@ -20,6 +20,7 @@ _log = logging.getLogger(__name__)
 
 FUSION_EMITTERS = "--xla_cpu_use_fusion_emitters"
 OPTIMISATION_LEVEL = "--xla_backend_optimization_level"
+LEAST_SECONDS = "jax_persistent_cache_min_compile_time_secs"  # of a compilation that is kept
 
 
 class Program:
@@ -123,7 +124,10 @@ def keep_compiled_programs() -> None:
 
     JAX_COMPILATION_CACHE_DIR sets another directory. A damaged entry causes a warning and is
     compiled again. Without a home directory, or one that this user may write to, nothing is kept.
+    Many small programs, which JAX does not keep by default, take seconds of each start.
     """
+    if LEAST_SECONDS.upper() not in os.environ:
+        jax.config.update(LEAST_SECONDS, 0.05)
     if jax.config.jax_compilation_cache_dir is not None:
         return
     if (directory := cache_directory("compiled")) is not None:

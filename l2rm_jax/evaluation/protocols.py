@@ -117,13 +117,7 @@ def recall_rows(
 def chance_rows(
     images: int, captions_per_image: Counts, protocols: str
 ) -> dict[str, dict[str, float]]:
-    """Expected recalls of random rankings, as rows of the result table, one per gallery size.
-
-    Args:
-      images: number of test images.
-      captions_per_image: as `Counts`.
-      protocols: as `parse_protocols` takes them.
-    """
+    """Expected recalls of random rankings, as rows of the result table, one per gallery size."""
     folds = dict.fromkeys(PROTOCOLS[name].folds for name in parse_protocols(protocols))
     if len(folds) == 1:
         return {"chance": fold_chance(images, captions_per_image, *folds)}

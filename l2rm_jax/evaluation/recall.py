@@ -191,10 +191,6 @@ def chance_recalls(images: int, captions_per_image: Counts) -> dict[str, float]:
     C(M - k, c) / C(M, c). Its best caption has the expected rank (M + 1) / (c + 1). A caption finds
     its image at every rank with the same probability. Recalls and mean ranks are exact; the medians
     are the medians of the distribution of ranks.
-
-    Args:
-      images: number of images.
-      captions_per_image: as `Counts`.
     """
     counts = np.broadcast_to(captions_per_image, images)
     captions = int(counts.sum())

@@ -16,7 +16,7 @@ from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.pairs import Tokens
 from l2rm_jax.data.train_pairs import TrainPairs
 from l2rm_jax.devices.parallel import AXIS, Replicas, global_rows
-from l2rm_jax.errors import ConfigError
+from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.models.encoders import ImageCode, TextCode
 from l2rm_jax.models.pem import MIN_SQUARED_DISTANCE
 from l2rm_jax.models.retrieval import RetrievalModel
@@ -24,6 +24,7 @@ from l2rm_jax.models.retrieval import RetrievalModel
 IMAGE_TILE = 128  # images scored at once on each device
 CPU_IMAGE_TILE = 32  # the same on a CPU: intermediate arrays stay in the cache of a core
 PAIR_TILE = 256  # pairs scored at once on each device by `pair_similarities`
+_ROWS = 1024  # sets of vectors read at once
 
 
 def ignore_progress(count: int) -> None:
@@ -317,6 +318,23 @@ def paired_similarities(
         return np.einsum("pd,pd->p", images, texts)
     squared = np.sum((images - texts) ** 2, axis=1)
     return -np.sqrt(np.maximum(squared, MIN_SQUARED_DISTANCE))
+
+
+def unit_means(features: RegionFeatures) -> Float[np.ndarray, "N D"]:
+    """Directions of the means of each row's vectors.
+
+    Raises:
+      DataError: a mean is zero, or a value is not finite.
+    """
+    starts = range(0, len(features), _ROWS)
+    blocks = (np.arange(start, min(start + _ROWS, len(features))) for start in starts)
+    # The sum of a row's vectors has the direction of their mean.
+    means = np.concatenate([features.rows(block).sum(axis=1) for block in blocks])
+    norms = np.linalg.norm(means, axis=1, keepdims=True)
+    if not norms.all():
+        row = int(np.flatnonzero(norms[:, 0] == 0)[0])
+        raise DataError(f"{features.name}: row {row}: found a zero mean, expected a direction")
+    return means / norms
 
 
 def _gather(tile: ImageCode) -> ImageCode:

@@ -37,41 +37,39 @@ class Captions(NamedTuple):
     Attributes:
       text: the captions; null where a cell is empty.
       row: place of each caption's row; captions of a row follow each other.
-      unreadable: why cells could not be read, by the place of the caption that stands for each.
+      unreadable: why a cell could not be read, for which one caption stands; null for others.
     """
 
     text: pa.Array
     row: Int[np.ndarray, " captions"]
-    unreadable: dict[int, str]
+    unreadable: pa.Array
 
 
 def read_captions(source: Source, columns: Sequence[str]) -> Captions:
     """Read the captions of one or several columns; without any, each row has an empty one."""
     if not columns:
         rows = sum(len(part.table) for part in source.parts)
-        return Captions(pa.array([""] * rows, pa.large_string()), np.arange(rows), {})
-    texts, rows, unreadable, start = [], [], {}, 0
+        return _plain(pa.array([""] * rows, pa.large_string()))
+    parts, start = [], 0
     for part in source.parts:
-        cells = [_column_captions(part, name) for name in columns]
-        text = joined([each.text for each in cells])
-        row = np.concatenate([each.row for each in cells])
-        firsts = np.cumsum([0, *(len(each.text) for each in cells)])
-        reasons = {
-            int(first) + place: reason
-            for first, each in zip(firsts, cells, strict=False)
-            for place, reason in each.unreadable.items()
-        }
-        if len(cells) > 1:
-            order = np.argsort(row, kind="stable")
-            text, row = text.take(pa.array(order)), row[order]
-            place_of = np.argsort(order)
-            reasons = {int(place_of[place]): reason for place, reason in reasons.items()}
-        before = sum(map(len, texts))
-        unreadable |= {before + place: reason for place, reason in reasons.items()}
-        texts.append(text)
-        rows.append(start + row)
+        found = _together([_column_captions(part, name) for name in columns])
+        if len(columns) > 1:
+            order = pa.array(np.argsort(found.row, kind="stable"))
+            own, why = found.text.take(order), found.unreadable.take(order)
+            found = Captions(own, np.sort(found.row), why)
+        parts.append(found._replace(row=start + found.row))
         start += len(part.table)
-    return Captions(joined(texts), np.concatenate(rows), unreadable)
+    return _together(parts)
+
+
+def _together(parts: Sequence[Captions]) -> Captions:
+    text, row, unreadable = zip(*parts, strict=True)
+    return Captions(joined(text), np.concatenate(row), joined(unreadable))
+
+
+def _plain(text: pa.Array) -> Captions:
+    """Captions of cells that hold one each."""
+    return Captions(text, np.arange(len(text)), pa.nulls(len(text), pa.string()))
 
 
 def joined(arrays: Sequence[pa.Array]) -> pa.Array:
@@ -91,7 +89,7 @@ def _column_captions(part: Part, name: str) -> Captions:
     text = text_column(part, name)
     may_be_list = pc.fill_null(pc.match_substring_regex(text, _BEGINS), False)
     if not pc.any(may_be_list).as_py():
-        return Captions(text, np.arange(len(text)), {})
+        return _plain(text)
     # Where most cells look like lists, one that cannot be read is an error, and no caption.
     look_so = pc.match_substring_regex(text, _LOOKS_LIKE_LIST)
     are_lists = 2 * (pc.sum(look_so).as_py() or 0) > len(text) - text.null_count
@@ -112,17 +110,14 @@ def _read_or_reason(value: Any, are_lists: bool) -> list[str | None] | Unreadabl
 
 
 def _flat(cells: Sequence[list[str | None] | UnreadableError]) -> Captions:
-    lengths = [1 if isinstance(cell, UnreadableError) else len(cell) for cell in cells]
-    rows = np.repeat(np.arange(len(cells)), lengths)
-    texts: list[str | None] = []
-    unreadable: dict[int, str] = {}
-    for cell in cells:
-        if isinstance(cell, UnreadableError):
-            unreadable[len(texts)] = str(cell)
-            texts.append(None)
-        else:
-            texts += cell
-    return Captions(pa.array(texts, pa.large_string()), rows, unreadable)
+    texts, reasons, rows = [], [], []
+    for row, cell in enumerate(cells):
+        own, why = ([None], str(cell)) if isinstance(cell, UnreadableError) else (cell, None)
+        texts += own
+        reasons += [why] * len(own)
+        rows += [row] * len(own)
+    text, unreadable = pa.array(texts, pa.large_string()), pa.array(reasons, pa.string())
+    return Captions(text, np.array(rows, np.int64), unreadable)
 
 
 def captions_of(value: Any) -> list[str | None]:

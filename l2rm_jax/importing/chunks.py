@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, Int
 
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data.batches import read_ahead
@@ -54,29 +54,13 @@ class Shards(NamedTuple):
         return np.concatenate([read_member(file, name) for file in self.files])
 
 
-class EncodedPictures(NamedTuple):
-    """Result of encoding images.
-
-    Attributes:
-      shards: features of the readable ones.
-      digest: [images] hash of the bytes of each picture, zeros for an unreadable one.
-      reason: [images] why a picture is unreadable; "" for the others.
-      done: conversions of each picture that was converted.
-    """
-
-    shards: Shards
-    digest: UInt8[np.ndarray, "images 16"]
-    reason: np.ndarray
-    done: list[str]
-
-
 def encode_pictures(
     encoder: Encoder,
     pictures: Pictures,
     images: Int[np.ndarray, " images"],
     directory: Path,
     on_shard: Callable[[Sequence[str]], None],
-) -> EncodedPictures:
+) -> Shards:
     """Encode the pictures of some images, except those that are encoded already.
 
     Features that earlier imports have kept are not computed again (`EncodingCache`).
@@ -87,6 +71,11 @@ def encode_pictures(
       images: numbers of the images, the same in every call for a directory.
       directory: where the shards lie.
       on_shard: called after each shard with the reasons of all images so far; may raise.
+
+    Returns:
+      Features of the readable pictures. Further columns are `digest`, `[images, 16]` hashes of the
+      bytes, zeros of an unreadable picture; `reason`, `[images]` why a picture is unreadable, ""
+      of the others; and `done`, the conversions of each readable one.
 
     Raises:
       DataError: the encoder's features have another form than it said or gave before.
@@ -127,10 +116,7 @@ def encode_pictures(
             on_shard(reasons)
     if known:
         _log.info("%s of %s encodings from the cache", f"{known:,}", f"{len(images):,}")
-    reason = np.array(reasons)
-    shards = Shards(tuple(files), images[reason == ""])
-    done = [each for each in shards.column("done").tolist() if each]
-    return EncodedPictures(shards, shards.column("digest"), reason, done)
+    return Shards(tuple(files), images[np.array(reasons) == ""])
 
 
 def _encode_shard(

@@ -46,11 +46,6 @@ def looks_like_picture(text: str) -> bool:
     return bool(_LOOKS_LIKE_PICTURE.fullmatch(text.strip()))
 
 
-def is_address(text: str) -> bool:
-    """Whether a text is a web address."""
-    return text.strip().lower().startswith(ADDRESSES)
-
-
 def is_usual(name: str) -> bool:
     """Whether this is a usual name of images or captions."""
     return name.strip().lower() in {*IMAGE_NAMES, *CAPTION_NAMES}

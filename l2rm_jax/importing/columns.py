@@ -2,14 +2,18 @@
 
 import difflib
 import logging
+import re
 import shlex
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from l2rm_jax.data.arrow_columns import cast_column, column_type
 from l2rm_jax.data.captions import MAX_CHARACTERS
+from l2rm_jax.data.shards import DIGEST
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.importing.column_names import (
     CAPTION_NAMES,
@@ -26,7 +30,8 @@ from l2rm_jax.importing.sources import SAMPLES, Part, Source
 
 _log = logging.getLogger(__name__)
 
-_SAMPLED = 100  # cells that show whether a column holds folders
+_SAMPLED = 100  # cells that show whether a column holds folders, or a column of text lists
+_LIST = re.compile(r"\[.*\]|\{.*\}", re.DOTALL)
 _MOST = 0.9  # share of texts with several lines from which on each line is a caption
 
 
@@ -124,7 +129,33 @@ def find_columns(
         file = next((name for name in usual(FILE_NAMES) if name != image_columns[0]), None)
         if file is not None:
             folder, image_columns = image_columns[0], (file,)
-    return Columns(image_columns, caption_columns, split, folder)
+    columns = Columns(image_columns, caption_columns, split, folder)
+    further = _further_columns(source, columns) if caption_columns else ()
+    return columns._replace(further=further)
+
+
+def _further_columns(source: Source, columns: Columns) -> tuple[str, ...]:
+    """Name the columns to keep: text, numbers, bools and dates that are not read otherwise.
+
+    Columns of bytes or lists are left out, and so are lists written as text.
+    """
+    captions = {*columns.captions, *(name.removesuffix(LINES) for name in columns.captions)}
+    read = {KEY, DIGEST, *columns.image, *captions, columns.split, columns.folder}
+    tables = [part.table for part in source.parts]
+    names = dict.fromkeys(name for table in tables for name in table.column_names)
+    others = [name for name in names if name not in read]
+    return tuple(n for n in others if column_type(tables, n) and not _holds_lists(tables, n))
+
+
+def _holds_lists(tables: Sequence[pa.Table], name: str) -> bool:
+    """Whether the first cells of a column are lists or objects, written as text."""
+    kind = column_type(tables, name)
+    if kind != pa.large_string():
+        return False
+    first = [table[name][:_SAMPLED] for table in tables if name in table.column_names]
+    sampled = chain(*(cast_column(cells, kind).to_pylist() for cells in first))
+    texts = [text.strip() for text in sampled if text and text.strip()]
+    return bool(texts) and all(map(_LIST.fullmatch, texts))
 
 
 def caption_lines(text: str) -> list[str]:

@@ -13,8 +13,8 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from l2rm_jax.importing.column_names import is_address, is_usual, looks_like_picture
-from l2rm_jax.importing.limits import check_columns
+from l2rm_jax.importing.column_names import ADDRESSES, is_usual, looks_like_picture
+from l2rm_jax.importing.limits import check_size
 from l2rm_jax.importing.text_io import TextFile, as_unicode, open_text
 
 SEPARATORS = {"csv": ",", "tsv": "\t"}
@@ -155,7 +155,7 @@ def find_dialect(file: Path, kind: str, known: Sequence[str]) -> Dialect:
 
     def sample(separator: str) -> list[list[str]]:
         records = islice(read_records(text.lines(), separator), _SAMPLED)
-        return [[_clean(field) for field in fields] for _, fields in records]
+        return [[as_unicode(field).strip(_BLANK) for field in fields] for _, fields in records]
 
     def fit(separator: str) -> tuple:
         first, *rows = samples[separator] or [[]]
@@ -167,14 +167,14 @@ def find_dialect(file: Path, kind: str, known: Sequence[str]) -> Dialect:
     samples = {separator: sample(separator) for separator in candidates}
     separator = max(samples, key=fit)
     first, *_ = rows = samples[separator] or [[]]
-    check_columns(file, len(first))
+    check_size(file, len(first))
     has_header = any(map(is_known, first)) or not any(map(looks_like_picture, first))
     names = first if has_header else _names_by_content(rows)
-    return Dialect(text, separator, has_header, _unique(names))
-
-
-def _clean(field: str) -> str:
-    return as_unicode(field).strip(_BLANK)
+    unique: list[str] = []
+    for number, name in enumerate(names, 1):
+        name = name or f"column {number}"
+        unique.append(f"{name} (column {number})" if name in unique else name)
+    return Dialect(text, separator, has_header, tuple(unique))
 
 
 def _names_by_content(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -184,17 +184,9 @@ def _names_by_content(rows: Sequence[Sequence[str]]) -> list[str]:
     texts = {}
     for at, cells in enumerate(columns):
         if sum(map(looks_like_picture, cells)) > len(cells) / 2:
-            names[at] = "url" if is_address(cells[0]) else "image"
+            names[at] = "url" if cells[0].lower().startswith(ADDRESSES) else "image"
         else:
             texts[at] = sum(map(len, cells))
     if texts:
         names[max(texts, key=texts.__getitem__)] = "caption"
     return names
-
-
-def _unique(names: Sequence[str]) -> tuple[str, ...]:
-    unique: list[str] = []
-    for number, name in enumerate(names, 1):
-        name = name or f"column {number}"
-        unique.append(f"{name} (column {number})" if name in unique else name)
-    return tuple(unique)

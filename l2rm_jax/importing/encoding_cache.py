@@ -47,7 +47,10 @@ class EncodingCache:
         key = encoder.image_key()
         self._directory = cache_directory(f"encodings/{key}") if key else None
         self._places: dict[bytes, tuple[Path, int]] = {}
-        for file in self._files():
+        files: list[Path] = []
+        with contextlib.suppress(OSError):
+            files = sorted(self._directory.glob("*.npz")) if self._directory else []
+        for file in files:
             for row, digest in enumerate(_read(file, "digest")):
                 self._places[digest.tobytes()] = file, row
 
@@ -80,11 +83,6 @@ class EncodingCache:
         with contextlib.suppress(OSError):
             os.utime(file)  # the last to be removed
         return _read(file, "features"), _read(file, "done")
-
-    def _files(self) -> list[Path]:
-        with contextlib.suppress(OSError):
-            return sorted(self._directory.glob("*.npz")) if self._directory else []
-        return []
 
 
 def _read(file: Path, name: str) -> np.ndarray:

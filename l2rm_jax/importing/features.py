@@ -1,21 +1,29 @@
 """Encode, read and check the features of images and captions, and write them by split."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Bool, Float, UInt8
 
+from l2rm_jax.console import progress_bar
 from l2rm_jax.data.files import replace_array
+from l2rm_jax.data.npy_files import still_whole
+from l2rm_jax.data.shards import ShardRows
 from l2rm_jax.data.split_files import split_file
-from l2rm_jax.importing import chunks, vectors, writing
+from l2rm_jax.importing import chunks, writing
 from l2rm_jax.importing.pictures import DIGEST_BYTES
 from l2rm_jax.importing.rejected import Rejected
 from l2rm_jax.importing.resolve import Plan
 from l2rm_jax.importing.splits import NONE, SPLITS
 from l2rm_jax.importing.table_pairs import TablePairs, reject_pairs
 from l2rm_jax.pretrained.feature_encoder import Encoder
+
+_BLOCK_BYTES = 1 << 25
+Vectors = Float[np.ndarray, "rows ..."] | ShardRows
 
 
 class Images(NamedTuple):
@@ -42,9 +50,9 @@ def image_features(plan: Plan, encoder: Encoder | None, work: Path, rejected: Re
         digest, own = plan.digests, None
         if digest is None:
             digest = own = np.empty((len(array), DIGEST_BYTES), np.uint8)
-        is_right = vectors.scan_vectors(array, "image vectors", own)
+        is_right = scan_vectors(array, "image vectors", own)
         reject_pairs(rejected, pairs, ~is_right[pairs.image], "not finite: its image vector")
-        return Images(digest, is_right, vectors.vector_blocks(array), {})
+        return Images(digest, is_right, vector_blocks(array), {})
     used = np.unique(pairs.image)
     captions = np.bincount(pairs.image, minlength=len(pairs.names))[used]
     known = len(rejected)
@@ -59,21 +67,43 @@ def image_features(plan: Plan, encoder: Encoder | None, work: Path, rejected: Re
         found = {image: why for image, why in zip(used, reasons, strict=False) if why}
         reject_pairs(rejected, pairs, np.isin(pairs.image, list(found)), found)
 
-    encoded = chunks.encode_pictures(encoder, plan.pictures, used, work, check)
-    reject(encoded.reason.tolist())
+    shards = chunks.encode_pictures(encoder, plan.pictures, used, work, check)
+    reject(shards.column("reason").tolist())
     digest = np.zeros((len(pairs.names), DIGEST_BYTES), np.uint8)
-    digest[used] = encoded.digest
+    digest[used] = shards.column("digest")
     is_right = np.zeros(len(pairs.names), bool)
-    is_right[used] = encoded.reason == ""
-    done = Counter(what for each in encoded.done for what in each.split(", "))
-    return Images(digest, is_right, encoded.shards.blocks(), dict(sorted(done.items())))
+    is_right[shards.numbers] = True
+    done = Counter(what for each in shards.column("done") if each for what in each.split(", "))
+    return Images(digest, is_right, shards.blocks(), dict(sorted(done.items())))
 
 
-def finite_captions(array: vectors.Vectors, pairs: TablePairs, rejected: Rejected) -> TablePairs:
-    """The pairs whose caption vectors are finite; the others are rejected."""
-    right = vectors.scan_vectors(array, "caption vectors", None)[pairs.caption]
-    reject_pairs(rejected, pairs, ~right, "not finite: its caption vector")
-    return pairs.take(right)
+def scan_vectors(
+    array: Vectors, name: str, digests: UInt8[np.ndarray, "rows 16"] | None
+) -> Bool[np.ndarray, " rows"]:
+    """Read all rows once; return which of them are finite.
+
+    Args:
+      array: the rows.
+      name: name of the array for the progress bar.
+      digests: filled with the hash of each row's bytes; None if nobody needs them.
+    """
+    finite = np.empty(len(array), bool)
+    with progress_bar(len(array), f"reading {name}", unit="rows") as bar:
+        for rows, block in vector_blocks(array):
+            finite[rows] = np.isfinite(block).reshape(len(block), -1).all(axis=1)
+            if digests is not None:
+                hashes = (hashlib.blake2b(row, digest_size=DIGEST_BYTES).digest() for row in block)
+                digests[rows] = np.frombuffer(b"".join(hashes), np.uint8).reshape(len(block), -1)
+            bar.update(len(rows))
+    return finite
+
+
+def vector_blocks(array: Vectors) -> Iterator[chunks.Block]:
+    """Read an array in blocks of about 32 MB, each with the numbers of its rows."""
+    size = max(1, _BLOCK_BYTES // (array.nbytes // len(array)))
+    for start in range(0, len(array), size):
+        rows = np.arange(start, min(start + size, len(array)))
+        yield rows, np.ascontiguousarray(still_whole(array)[rows])
 
 
 def write_caption_vectors(
@@ -99,7 +129,7 @@ def write_caption_vectors(
         row[pairs.caption[own]] = np.arange(len(own))
     files = [split_file(out, name, "vectors") for name in SPLITS]
     if plan.caption_vectors is not None:
-        writing.write_rows(files, split, row, vectors.vector_blocks(plan.caption_vectors))
+        writing.write_rows(files, split, row, vector_blocks(plan.caption_vectors))
         return {"kind": "vectors"}
     encoded = None
     if encoder is not None:

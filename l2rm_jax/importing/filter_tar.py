@@ -10,15 +10,14 @@ import tarfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 
 from l2rm_jax.console import progress_bar
+from l2rm_jax.data.captions import read_image_ids
 from l2rm_jax.data.content_hashes import hash_file
-from l2rm_jax.data.files import file_states, is_hidden, open_array
-from l2rm_jax.data.ids import read_image_ids
+from l2rm_jax.data.files import file_states, open_array
 from l2rm_jax.data.parquet_vectors import open_parquet
 from l2rm_jax.data.record import DATASET_FILE, read_record, read_shards_record
 from l2rm_jax.data.shards import (
@@ -30,10 +29,9 @@ from l2rm_jax.data.shards import (
 )
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import DataError
-from l2rm_jax.importing.samples import divide_samples
+from l2rm_jax.importing.samples import divide_samples, is_of_sample, read_members
 from l2rm_jax.importing.sources import find_files
 from l2rm_jax.importing.splits import rows_of_splits
-from l2rm_jax.importing.whole_files import read_members
 from l2rm_jax.importing.writing import hash_source
 from l2rm_jax.jobs import LOCAL, Executor, Job
 from l2rm_jax.jobs.files import check_new, new_file
@@ -69,12 +67,20 @@ def filter_samples(
     data, audit, out = Path(data), Path(audit), Path(out)
     check_new(out, "directory")
     base, files, hashes, wanted = _samples_to_keep(data, audit, executor)
+    samples = hashlib.blake2b(digest_size=16)
+    for rows in wanted:
+        samples.update(f"{len(rows)} ".encode() + rows.astype(np.int64).tobytes())
+    identity = {
+        "l2rm_jax": __version__,
+        "files": file_states(files),
+    }  # of a copy
+    identity["samples"] = samples.hexdigest()
     job = Job(out, "filter")
     with job.locked():
-        job.claim(_identity(files, wanted))
+        job.claim(identity)
         names = [job.partial / file.relative_to(base) for file in files]
-        archives = enumerate(zip(files, hashes, wanted, names, strict=True))
-        calls = ((job, number, *archive) for number, archive in archives)
+        archives = zip(files, hashes, wanted, names, strict=True)
+        calls = ((job, number, *archive) for number, archive in enumerate(archives))
         counts = Counter(dict.fromkeys(("read", "written", "left_out", "archives"), 0))
         with progress_bar(len(files), "copying", unit="archives") as bar:
             for one in executor.map(filter_archive, calls):
@@ -109,36 +115,30 @@ def filter_archive(
     Raises:
       DataError: the archive has changed since then.
     """
-    return job.part(number, lambda: _copy_samples(source, content, rows, out))
+
+    def copy() -> dict[str, int]:
+        if hash_file(source) != content:
+            raise DataError(
+                f"{source}: found other content than when it was imported, expected the same "
+                "archive; import it again, and audit that"
+            )
+        members, end = read_members(source)
+        keys, numbers, _ = divide_samples([each.name for each in members if is_of_sample(each)])
+        is_kept, sample = np.isin(np.arange(len(keys)), rows - 1), iter(numbers)
+        stays = [not is_of_sample(member) or is_kept[next(sample)] for member in members]
+        if len(rows):
+            starts = [0, *(member.offset for member in members), end]  # global headers come first
+            _copy_parts(source, out, starts, [True, *stays])
+        counts = {"read": len(keys), "written": len(rows), "left_out": len(keys) - len(rows)}
+        return counts | {"archives": int(len(rows) > 0)}
+
+    return job.part(number, copy)
 
 
-def _copy_samples(source: Path, content: str, rows: Rows, out: Path) -> dict[str, int]:
-    if hash_file(source) != content:
-        raise DataError(
-            f"{source}: found other content than when it was imported, expected the same archive; "
-            "import it again, and audit that"
-        )
-    members, end = read_members(source)
-    keys, numbers, _ = divide_samples([each.name for each in members if _is_of_sample(each)])
-    is_kept = np.isin(np.arange(len(keys)), rows - 1)
-    sample = iter(numbers)
-    stays = [not _is_of_sample(member) or is_kept[next(sample)] for member in members]
-    if len(rows):
-        starts = [0, *(member.offset for member in members), end]  # global headers come first
-        _copy_parts(source, out, starts, [True, *stays])
-    read, written = len(keys), len(rows)
-    left_out, archives = read - written, int(written > 0)
-    return {"read": read, "written": written, "left_out": left_out, "archives": archives}
-
-
-def _is_of_sample(member: tarfile.TarInfo) -> bool:
-    return member.isfile() and not is_hidden(member.name)
-
-
-def count_samples(source: str) -> int:
+def count_samples(source: Path) -> int:
     """Number of samples of an archive."""
-    members, _ = read_members(Path(source))
-    return len(divide_samples([each.name for each in members if _is_of_sample(each)])[0])
+    members, _ = read_members(source)
+    return len(divide_samples([each.name for each in members if is_of_sample(each)])[0])
 
 
 def _copy_parts(source: Path, out: Path, starts: Sequence[int], stays: Sequence[bool]) -> None:
@@ -188,7 +188,7 @@ def _samples_to_keep(
             )
         return _of_shards(Path(source["path"]), stays - 1)
     base, files = _archives(source["path"])
-    counts = list(executor.map(count_samples, ((str(file),) for file in files)))
+    counts = list(executor.map(count_samples, ((file,) for file in files)))
     if sum(counts) != record["rows"]["read"] or len(files) != len(source["hashes"]):
         raise DataError(
             f"{source['path']}: found {sum(counts):,} samples, expected "
@@ -256,15 +256,3 @@ def _divided(rows: Rows, counts: Sequence[int]) -> list[Rows]:
     ends = np.cumsum(counts)
     parts = np.split(rows, np.searchsorted(rows, ends[:-1], side="right"))
     return [part - (end - count) for part, end, count in zip(parts, ends, counts, strict=True)]
-
-
-def _identity(files: Sequence[Path], wanted: Sequence[Rows]) -> dict[str, Any]:
-    """Everything that the copy depends on: only a copy with the same identity is resumed."""
-    samples = hashlib.blake2b(digest_size=16)
-    for rows in wanted:
-        samples.update(f"{len(rows)} ".encode() + rows.astype(np.int64).tobytes())
-    return {
-        "l2rm_jax": __version__,
-        "files": file_states(files),
-        "samples": samples.hexdigest(),
-    }

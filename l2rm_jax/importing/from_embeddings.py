@@ -20,7 +20,6 @@ from l2rm_jax.data.same_names import number_variants
 from l2rm_jax.data.shards import (
     CAPTION,
     DIGEST,
-    ShardRows,
     Shards,
     common_columns,
     name_column,
@@ -31,13 +30,12 @@ from l2rm_jax.errors import DataError
 from l2rm_jax.importing.caption_cells import joined
 from l2rm_jax.importing.column_names import SPLIT_NAMES
 from l2rm_jax.importing.columns import Columns, find_columns, text_column
-from l2rm_jax.importing.further_columns import further_columns
 from l2rm_jax.importing.pictures import DIGEST_BYTES, distinct_names
 from l2rm_jax.importing.rejected import Rejected
 from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.resolve import Plan
 from l2rm_jax.importing.sources import Part, Source
-from l2rm_jax.importing.table_pairs import Runs, TablePairs, read_pairs
+from l2rm_jax.importing.table_pairs import TablePairs, read_pairs
 
 _ROW = "row of the shards"  # the column that names images where the metadata do not
 
@@ -52,11 +50,14 @@ def plan_of_shards(request: Request, work: Path, rejected: Rejected) -> Plan:
     shards = open_shards(request.source, work / "vectors")
     source = _read_metadata(request, shards)
     columns = _columns(request, source)
-    columns = columns._replace(further=further_columns(source, columns))
     names = joined([text_column(part, columns.image[0]) for part in source.parts])
     names = pc.if_else(pc.equal(names, ""), None, names)  # "" names no image
     digests = _digests(source)
-    keys = _keys(names, rows_of(shards.images)) if digests is None else digests
+    keys = digests
+    if keys is None:  # an image is a name with a vector; without a name there is none
+        name = names.dictionary_encode().indices.fill_null(-1).to_numpy().astype(np.int64)
+        variant = pa.array(number_variants(name, rows_of(shards.images))).cast(names.type)
+        keys = pc.binary_join_element_wise(names, variant, pa.scalar("\n", names.type))
     if columns.captions:
         pairs = _pairs(source, columns, keys, names, rejected)
     else:
@@ -127,13 +128,6 @@ def _digests(source: Source) -> pa.Array | None:
     return digests
 
 
-def _keys(names: pa.Array, vectors: ShardRows) -> pa.Array:
-    """Identify the image of each row by its name and its vector; null without a name."""
-    name = names.dictionary_encode().indices.fill_null(-1).to_numpy().astype(np.int64)
-    variant = pa.array(number_variants(name, vectors)).cast(names.type)
-    return pc.binary_join_element_wise(names, variant, pa.scalar("\n", names.type))
-
-
 def _pairs(
     source: Source, columns: Columns, keys: pa.Array, names: pa.Array, rejected: Rejected
 ) -> TablePairs:
@@ -142,11 +136,10 @@ def _pairs(
     Raises:
       DataError: a row has several captions.
     """
-    runs = Runs(keys, np.ones(len(keys), np.int64))
     pairs = read_pairs(
         source,
         columns,
-        runs,
+        keys,
         rejected,
         lambda rows: distinct_names(names.take(pa.array(rows - 1)).to_pylist(), rows),
     )

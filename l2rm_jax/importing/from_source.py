@@ -47,7 +47,13 @@ def import_beside(command: Command, modes: Sequence[Mode]) -> Command:
             hint=command_text("import", [(SOURCE.name, source), ("out", str(out))]),
         )
     if out.exists():
-        _check_same(command, out, others)
+        record = read_record(out)
+        if record is None or not _is_same(command, record):
+            raise ConfigError(
+                f"{out}: found other data, expected an import of {source} as it is now, with the "
+                "same flags; remove it to import again, or use it as it is",
+                hint=command_text(command.mode.name, [("data", str(out)), *others]),
+            )
         _log.info("%s: the data that were imported into %s", source, out)
     else:
         describe_rows(source, import_data(source_request(command, out)), out)
@@ -108,31 +114,17 @@ def describe_rows(source: str, record: dict[str, Any], out: Path) -> None:
     )
 
 
-def _check_same(command: Command, out: Path, others: Sequence[Given]) -> None:
-    """Check that a directory was imported from the source of a command, with the same flags."""
-    source, record = command[SOURCE.name], read_record(out)
-    if record is None or not _is_same(command, record):
-        raise ConfigError(
-            f"{out}: found other data, expected an import of {source} as it is now, with the same "
-            "flags; remove it to import again, or use it as it is",
-            hint=command_text(command.mode.name, [("data", str(out)), *others]),
-        )
-
-
 def _is_same(command: Command, record: dict[str, Any]) -> bool:
     """Return whether the record of an import is of the source and the flags of a command."""
     known, columns = record["source"], record["columns"] or {"image": [], "captions": []}
-    paths = ("image_vectors", "caption_vectors", "pictures")
-    recorded = {name: known[name] for name in paths}
-    recorded |= {"encoder": (record["encoder"] or {}).get("name"), SOURCE.name: known["path"]}
+    recorded = {name: known[name] for name in ("image_vectors", "caption_vectors", "pictures")}
+    recorded[SOURCE.name] = known["path"]
+    flags = {name: command[name] and os.path.abspath(command[name]) for name in recorded}
+    recorded |= {"encoder": (record["encoder"] or {}).get("name")}
     recorded |= {"image_column": columns["image"], "caption_column": columns["captions"]}
-    for name in recorded:
-        value = command[name]
-        if name in (*paths, SOURCE.name):
-            value = value and os.path.abspath(value)
-        elif name == "image_column":
-            value = value and [value]
-        if value and value != recorded[name]:
-            return False
+    flags |= {"encoder": command["encoder"], "caption_column": command["caption_column"]}
+    flags["image_column"] = command["image_column"] and [command["image_column"]]
+    if any(value and value != recorded[name] for name, value in flags.items()):
+        return False
     hashes = known["hashes"]
     return hashes is None or hash_source(known["kind"], Path(command[SOURCE.name])) == hashes

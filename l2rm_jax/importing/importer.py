@@ -12,20 +12,18 @@ import numpy as np
 
 from l2rm_jax.data.content_hashes import hash_file
 from l2rm_jax.data.files import open_array
-from l2rm_jax.data.record import BY_RUN, DATASET_FILE
+from l2rm_jax.data.record import BY_RUN, DATASET_FILE, write_record
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import DataError
 from l2rm_jax.importing import splits, writing
-from l2rm_jax.importing.features import finite_captions, image_features, write_caption_vectors
+from l2rm_jax.importing.features import image_features, scan_vectors, write_caption_vectors
 from l2rm_jax.importing.from_embeddings import plan_of_shards
-from l2rm_jax.importing.further_columns import write_columns
+from l2rm_jax.importing.pictures import missing_files
 from l2rm_jax.importing.rejected import Rejected
 from l2rm_jax.importing.request import Request
-from l2rm_jax.importing.resolve import Plan, check_missing, find_missing, hash_pairs, read_plan
+from l2rm_jax.importing.resolve import Plan, hash_pairs, read_plan
 from l2rm_jax.importing.splits import NONE, SPLITS
 from l2rm_jax.importing.table_pairs import TablePairs, reject_pairs
-from l2rm_jax.jobs import Job
-from l2rm_jax.jobs.files import replace_file
 from l2rm_jax.pretrained.feature_encoder import PIXELS, Encoder
 from l2rm_jax.version import __version__
 
@@ -33,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 def import_data(
-    request: Request, load_encoder: Callable[[Request], Encoder] | None = None
+    request: Request, load: Callable[[str, str | None], Encoder] | None = None
 ) -> dict[str, Any]:
     """Import the user's data into a new directory; an import that was stopped is continued.
 
@@ -42,7 +40,7 @@ def import_data(
 
     Args:
       request: what to import.
-      load_encoder: loads the encoder that a request names; None: as the function of this name.
+      load: loads an encoder by its name and `--tokens`; None: `load_encoder`.
 
     Returns:
       The content of `dataset.json`.
@@ -62,21 +60,29 @@ def import_data(
                 f"{request.source}: found pictures without captions, expected captions",
                 hint="--caption_column=NAME",
             )
-        missing = find_missing(plan)
+        missing = missing_files(plan.source, plan.pictures, plan.pairs.image)
         job.check(_identity(request, plan))
-        if not (job.partial / DATASET_FILE).exists():  # else all was checked
+        file = job.partial / DATASET_FILE  # of an import that lacked only its name when it stopped
+        record = json.loads(file.read_bytes()) if file.exists() else None
+        if record is None:  # else all was checked
             rejected.check(len(plan.pairs.row))
-            check_missing(plan, missing, request)
-        encoder = (load_encoder or _load_encoder)(request) if request.is_encoded else None
-        described = encoder.describe() if encoder else plan.encoder
+            # Now rather than after encoding the others.
+            absent = Rejected(job.partial, request.max_rejected)
+            lost = np.isin(plan.pairs.image, list(missing))
+            reject_pairs(absent, plan.pairs, lost, missing)
+            if missing:
+                absent.check(int(np.count_nonzero(~lost)))
+        encoder, described = None, plan.encoder
+        if request.is_encoded:
+            encoder = (load or load_encoder)(request.encoder, request.tokens or None)
+            described = encoder.describe()
         identity = {**_identity(request, plan), "encoder": described}
-        record = _finished_record(job, identity)
+        if record is not None and record["fingerprint"] != _fingerprint(identity):
+            raise job.other_work("all is imported")
         if record is None:
             job.claim(identity)
             record = _write(request, plan, encoder, rejected, identity)
-            # The last file: with it, only its name is missing.
-            text = json.dumps(record, indent=2, ensure_ascii=False)
-            replace_file(job.partial / DATASET_FILE, f"{text}\n".encode())
+            write_record(job.partial, record)  # the last file: with it, only its name is missing
         job.finish()
     return record
 
@@ -87,10 +93,6 @@ def load_encoder(name: str, tokens: str | None) -> Encoder:
     from l2rm_jax.run import choose_encoder  # takes seconds, and is not needed for vectors
 
     return choose_encoder.make_encoder(name, tokens)
-
-
-def _load_encoder(request: Request) -> Encoder:
-    return load_encoder(request.encoder, request.tokens or None)
 
 
 def _identity(request: Request, plan: Plan) -> dict[str, Any]:
@@ -119,15 +121,6 @@ def _fingerprint(identity: dict[str, Any]) -> str:
     return hashlib.blake2b(json.dumps(identity).encode(), digest_size=16).hexdigest()
 
 
-def _finished_record(job: Job, identity: dict[str, Any]) -> dict[str, Any] | None:
-    """`dataset.json` of an import that was stopped just before its directory got its name."""
-    file = job.partial / DATASET_FILE
-    record = json.loads(file.read_bytes()) if file.exists() else None
-    if record is not None and record["fingerprint"] != _fingerprint(identity):
-        raise job.other_work("all is imported")
-    return record
-
-
 def _write(
     request: Request,
     plan: Plan,
@@ -141,7 +134,9 @@ def _write(
     images = image_features(plan, encoder, work, rejected)
     pairs = pairs.take(images.is_right[pairs.image])
     if plan.caption_vectors is not None:
-        pairs = finite_captions(plan.caption_vectors, pairs, rejected)
+        right = scan_vectors(plan.caption_vectors, "caption vectors", None)[pairs.caption]
+        reject_pairs(rejected, pairs, ~right, "not finite: its caption vector")
+        pairs = pairs.take(right)
     split, pairs, how = _split(request, images.digest, pairs, rejected, plan.is_gallery)
     rejected.check(len(pairs.row))
     rejected.write()
@@ -150,17 +145,18 @@ def _write(
     if not plan.is_gallery:
         _check_split_sizes(layout, request, how)
 
+    used = images.digest[layout.image_split != NONE]
     in_pixels = bool(encoder) and (identity["encoder"].get("images") or {}).get("kind") == PIXELS
     files = [split_file(out, name, "pixels" if in_pixels else "features") for name in SPLITS]
     writing.write_rows(files, layout.image_split, layout.image_row, images.blocks)
     captions = write_caption_vectors(out, work, plan, encoder, pairs, layout)
-    with_captions = not plan.is_gallery
-    with_rows = plan.source is not None
-    writing.write_texts(out, pairs, layout, with_rows=with_rows, with_captions=with_captions)
+    with_captions, pictures = not plan.is_gallery, plan.pictures
+    has_files = pictures and (pictures.cells is None or plan.source.kind == "files")
+    flags = {"with_rows": plan.source is not None, "with_captions": with_captions}
+    writing.write_texts(out, pairs, images.digest, layout, **flags)
     if plan.columns:
         rows_by_split = [pairs.row[own] for own in layout.pairs]
-        write_columns(out, plan.source, names=plan.columns.further, rows=rows_by_split)
-    writing.write_digests(out, images.digest, layout)
+        writing.write_columns(out, plan.source, names=plan.columns.further, rows=rows_by_split)
     return {
         "l2rm_jax": __version__,
         "fingerprint": _fingerprint(identity),
@@ -169,7 +165,7 @@ def _write(
             "kind": plan.source.kind if plan.source else "arrays",
             "bytes": os.path.getsize(request.source) if os.path.isfile(request.source) else None,
             "hashes": hashes,
-            "pictures": str(plan.pictures.base.resolve()) if _has_files(plan) else None,
+            "pictures": str(pictures.base.resolve()) if has_files else None,
             "image_vectors": (identity["image_vectors"] or [None])[0],
             "caption_vectors": (identity["caption_vectors"] or [None])[0],
         },
@@ -185,7 +181,7 @@ def _write(
             **captions,
             **_describe_array([split_file(out, n, "vectors") for n in SPLITS]),
         },
-        "same_content": _count_copies(images.digest, layout),
+        "same_content": len(used) - len(np.unique(used, axis=0)),  # as earlier images
         "rows": rows,
         "rejected": rejected.reasons(),
         "converted": images.done,
@@ -215,12 +211,6 @@ def _count_rows(plan: Plan, pairs: TablePairs, rejected: Rejected) -> dict[str, 
     if counts[0] != counts[1] + counts[2]:
         raise DataError("found {} captions, but {} pairs and {} rejections".format(*counts))
     return dict(zip(("read", "captions", "written", "rejected"), (total, *counts), strict=True))
-
-
-def _has_files(plan: Plan) -> bool:
-    """Whether images are named by their picture files."""
-    pictures = plan.pictures
-    return pictures is not None and (pictures.cells is None or plan.source.kind == "files")
 
 
 def _split(
@@ -283,12 +273,6 @@ def _describe_array(files: list[Path]) -> dict[str, Any]:
         return {"kind": PIXELS, "size": array.shape[1], "dtype": str(array.dtype)}
     sets = array.shape[1] if array.ndim == 3 else 1
     return {"vectors": sets, "dimensions": array.shape[-1], "dtype": str(array.dtype)}
-
-
-def _count_copies(digest: np.ndarray, layout: writing.Layout) -> int:
-    """Number of images with the same content as an earlier image."""
-    used = np.ascontiguousarray(digest[layout.image_split != NONE]).view("S16").ravel()
-    return len(used) - len(np.unique(used))
 
 
 def describe_import(record: dict[str, Any], out: Path) -> str:

@@ -20,16 +20,10 @@ from l2rm_jax.importing.column_names import (
     looks_like_picture,
 )
 from l2rm_jax.importing.delimited import Skipped
-from l2rm_jax.importing.limits import check_columns
+from l2rm_jax.importing.limits import check_size
 from l2rm_jax.importing.text_io import as_unicode, open_text
 
-_LISTS = (
-    "images",
-    "data",
-    "annotations",
-    "rows",
-    "samples",
-)  # fields with the rows
+_LISTS = "images", "data", "annotations", "rows", "samples"  # fields with the rows
 _ANNOTATIONS = ("annotations", "completions")  # of a task of Label Studio, new and old
 
 
@@ -202,7 +196,7 @@ def text_table(rows: Sequence[Mapping[str, Any]], file: Path) -> pa.Table:
     for row in rows:
         flat.append(dict(_flat_fields(row)))
         names |= dict.fromkeys(flat[-1])
-        check_columns(file, len(names))
+        check_size(file, len(names))
     return pa.table(
         {name: pa.array([row.get(name) for row in flat], pa.large_string()) for name in names}
     )

@@ -6,27 +6,16 @@ COLUMNS = 1_000  # of a table, or kinds of files and fields of a sample
 ROWS = 10_000_000  # of an import in one piece
 
 
-def check_columns(name: object, count: int) -> None:
-    """Check the number of columns of a table.
+def check_size(name: object, columns: int, rows: int = 0) -> None:
+    """Check the size of a table.
 
     Raises:
-      DataError: there are too many.
+      DataError: it is too large.
     """
-    if count > COLUMNS:
+    if columns > COLUMNS:
+        raise DataError(f"{name}: found {columns:,} columns or more, expected at most {COLUMNS:,}")
+    if rows > ROWS:
         raise DataError(
-            f"{name}: found {count:,} columns or more, expected at most {COLUMNS:,}; keep those of "
-            "images and captions"
-        )
-
-
-def check_rows(name: object, count: int) -> None:
-    """Check the number of rows of a source.
-
-    Raises:
-      DataError: there are too many.
-    """
-    if count > ROWS:
-        raise DataError(
-            f"{name}: found {count:,} rows or more, expected at most {ROWS:,} in one import; write "
-            "them to several files, and import these with --per_file"
+            f"{name}: found {rows:,} rows, expected at most {ROWS:,} in one import; write them to "
+            "several files, and import these with --per_file"
         )

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from l2rm_jax.console import progress_bar
 from l2rm_jax.data.files import is_hidden
 from l2rm_jax.data.pictures import UnreadableError, read_picture
+from l2rm_jax.errors import DataError
 from l2rm_jax.importing.caption_cells import joined
 from l2rm_jax.importing.column_names import (
     ADDRESSES,
@@ -27,7 +28,7 @@ from l2rm_jax.importing.column_names import (
 from l2rm_jax.importing.columns import Columns, text_column
 from l2rm_jax.importing.samples import Member
 from l2rm_jax.importing.sources import Part, Source
-from l2rm_jax.importing.table_pairs import Runs, row_numbers
+from l2rm_jax.importing.table_pairs import places_of_rows
 from l2rm_jax.importing.text_lists import parse_list
 
 DIGEST_BYTES = 16
@@ -106,27 +107,35 @@ def _name_problem(name: str) -> str:
     return "no file: its name holds a line break" if "\n" in name or "\r" in name else ""
 
 
-def missing_files(pictures: Pictures, images: np.ndarray) -> dict[int, str]:
-    """Reason for each image without a file; empty if a table holds the pictures."""
-    if pictures.cells is not None:
+def missing_files(source: Source, pictures: Pictures | None, images: np.ndarray) -> dict[int, str]:
+    """Reason for each image without a file; empty if a table holds the pictures.
+
+    Raises:
+      DataError: none has one, so that names or directory are wrong.
+    """
+    if pictures is None or pictures.cells is not None:
         return {}
     numbers = np.unique(images)
     names = pictures.names.take(pa.array(numbers)).to_pylist()
-    reasons = {
-        image: pictures.problem(name) for image, name in zip(numbers.tolist(), names, strict=True)
-    }
-    return {image: reason for image, reason in reasons.items() if reason}
+    problems = map(pictures.problem, names)
+    missing = {image: why for image, why in zip(numbers.tolist(), problems, strict=True) if why}
+    if names and len(missing) == len(names):
+        cause, hint = _likely_cause(names[0], pictures.base.absolute())
+        raise DataError(
+            f"{source.path}: none of its {len(names):,} pictures has a file; the first: "
+            f"{missing[int(numbers[0])].removeprefix('no file: ')}; {cause}",
+            hint=hint,
+        )
+    return missing
 
 
-def likely_cause(pictures: Pictures, images: np.ndarray) -> tuple[str, str | None]:
-    """Explain in a clause why no image has a file, and give a hint.
+def _likely_cause(name: str, base: Path) -> tuple[str, str | None]:
+    """Explain in a clause why there is no file of a name, and give a hint.
 
-    Files of the first name are looked for below the directory that names start from, and beside it.
+    It is looked for below the directory that names start from, and beside it.
     """
-    name = pictures.names[int(images[0])].as_py()
     if name.startswith(ADDRESSES):
         return "download the pictures first, with img2dataset for example", None
-    base = pictures.base.absolute()
     found = _find_file(Path(name), base) or _find_file(Path(name), base.parent)
     if found is None:
         return f"names start from the directory {base}", "--pictures=DIR"
@@ -170,7 +179,7 @@ def moved_prefix(base: Path, names: pa.Array) -> str:
 
 def image_keys(
     source: Source, columns: Columns, base: Path | None = None
-) -> tuple[Runs, pa.ChunkedArray | None]:
+) -> tuple[pa.Array, pa.ChunkedArray | None]:
     """Identify the image of each row by its name or the hash of its bytes.
 
     Args:
@@ -184,35 +193,36 @@ def image_keys(
     """
     if not any(_holds_pictures(part, name) for part in source.parts for name in columns.image):
         return _name_keys(source, columns, base), None
-    cells = pa.chunked_array(
-        [chunk for part in source.parts for chunk in _first_present(part, columns.image).chunks]
-    )
+    chunks: list[pa.Array] = []
+    for part in source.parts:  # of several columns, in each row the first that is there
+        found = [part.table[name] for name in columns.image if name in part.table.column_names]
+        found = found or [pa.chunked_array([pa.nulls(len(part.table))])]
+        chunks += (found[0] if len(found) == 1 else pc.coalesce(*found)).chunks  # one: no copy
+    cells = pa.chunked_array(chunks)
     keys: list[str | None] = []
     with progress_bar(len(cells), "reading the source", unit="rows") as bar:
         for cell in cells:
             content, name = picture_of(cell.as_py())
             keys.append(name or None if content is None else digest_of(content).hex())
             bar.update(1)
-    return Runs(pa.array(keys, pa.large_string()), np.ones(len(keys), np.int64)), cells
+    return pa.array(keys, pa.large_string()), cells
 
 
-def _name_keys(source: Source, columns: Columns, base: Path | None) -> Runs:
+def _name_keys(source: Source, columns: Columns, base: Path | None) -> pa.Array:
     """The names of a column of text; null where it is empty."""
-    keys, lengths = [], []
+    keys = []
     for part in source.parts:
         names = text_column(part, columns.image[0])
         if columns.folder:
             slash = pa.scalar("/", names.type)
             names = pc.binary_join_element_wise(text_column(part, columns.folder), names, slash)
-        runs = pc.run_end_encode(names)
-        lengths.append(np.diff(runs.run_ends.to_numpy(), prepend=0))
-        names = _plain_names(pc.utf8_trim_whitespace(runs.values))
+        names = _plain_names(pc.utf8_trim_whitespace(names))
         names = pc.if_else(pc.equal(pc.utf8_length(names), 0), None, names)
         if part.folder:
             folder, nothing = (pa.scalar(text, names.type) for text in (part.folder, ""))
             names = pc.binary_join_element_wise(folder, names, nothing)
         keys.append(names if base is None else _names_on_disk(names, base))
-    return Runs(joined(keys), np.concatenate(lengths))
+    return joined(keys)
 
 
 def _plain_names(names: pa.Array) -> pa.Array:
@@ -233,14 +243,12 @@ def _names_on_disk(names: pa.Array, base: Path) -> pa.Array:
     ).fill_null(False)
     if not pc.any(is_odd).as_py():
         return names
-    values = [_name_on_disk(name, base) for name in names.filter(is_odd).to_pylist()]
+    values = []
+    for name in names.filter(is_odd).to_pylist():
+        plain = str(PurePosixPath(normalize("NFC", name.replace("\\", "/"))))
+        has_file = os.path.isfile(base / name) and ("\\" in name or os.path.isfile(base / plain))
+        values.append(name if has_file or name.startswith(ADDRESSES) else plain)
     return pc.replace_with_mask(names, is_odd, pa.array(values, names.type))
-
-
-def _name_on_disk(name: str, base: Path) -> str:
-    plain = str(PurePosixPath(normalize("NFC", name.replace("\\", "/"))))
-    has_own_file = os.path.isfile(base / name) and ("\\" in name or os.path.isfile(base / plain))
-    return name if has_own_file or name.startswith(ADDRESSES) else plain
 
 
 def _holds_pictures(part: Part, name: str) -> bool:
@@ -248,14 +256,6 @@ def _holds_pictures(part: Part, name: str) -> bool:
         return False
     kind = part.table.schema.field(name).type
     return pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-
-
-def _first_present(part: Part, names: Sequence[str]) -> pa.ChunkedArray:
-    """The pictures of several columns: of each row the first that is there."""
-    columns = [part.table[name] for name in names if name in part.table.column_names]
-    if not columns:
-        return pa.chunked_array([pa.nulls(len(part.table))])
-    return columns[0] if len(columns) == 1 else pc.coalesce(*columns)
 
 
 def picture_of(value: Any) -> tuple[bytes | None, str]:
@@ -283,13 +283,11 @@ def picture_of(value: Any) -> tuple[bytes | None, str]:
 
 
 def name_cells(source: Source, cells: pa.ChunkedArray, first_row: np.ndarray) -> pa.Array:
-    """Name each image whose picture lies in a table.
-
-    The name is that in the table, if there is one. Names that occur twice, and missing ones, get
-    the number of the row.
-    """
-    places = cells_of_rows(source, first_row)
-    return distinct_names([_name_of(cells[int(at)].as_py()) for at in places], first_row)
+    """Name each image whose picture lies in a table, as the table does (`distinct_names`)."""
+    values = (cells[int(place)].as_py() for place in places_of_rows(source, first_row))
+    # Without its size, a picture is not read from its archive.
+    values = ({**each, "size": None} if isinstance(each, dict) else each for each in values)
+    return distinct_names([picture_of(each)[1] for each in values], first_row)
 
 
 def distinct_names(given: Sequence[str], rows: np.ndarray) -> pa.Array:
@@ -301,16 +299,6 @@ def distinct_names(given: Sequence[str], rows: np.ndarray) -> pa.Array:
         seen.add(name)
         names.append(name)
     return pa.array(names, pa.large_string())
-
-
-def _name_of(value: Any) -> str:
-    """The name of a picture, without reading it from its archive."""
-    return picture_of({**value, "size": None} if isinstance(value, dict) else value)[1]
-
-
-def cells_of_rows(source: Source, rows: np.ndarray) -> np.ndarray:
-    """Places of rows, which are numbered from 1 with gaps, among all cells of a column."""
-    return np.searchsorted(row_numbers(source), rows)
 
 
 def digest_of(content: bytes) -> bytes:

@@ -3,8 +3,9 @@
 import csv
 import io
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from l2rm_jax.data.spreadsheet_cells import plain_cell
 from l2rm_jax.errors import DataError
@@ -87,16 +88,20 @@ class Rejected:
     def write(self) -> None:
         """Write the list, sorted."""
         self._rejections.sort()
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(Rejection._fields)
-        writer.writerows((each.row, *map(plain_cell, each[1:])) for each in self._rejections)
-        content = text.getvalue().replace("\0", "\ufffd")  # a NUL ends the text for some readers
-        replace_file(self._file, content.encode("utf-8", "replace"))
+        rows = ((each.row, *map(plain_cell, each[1:])) for each in self._rejections)
+        write_rows(self._file, [Rejection._fields, *rows])
 
     def reasons(self) -> dict[str, int]:
         """Count the rejected rows by kind of reason, in alphabetical order."""
         return dict(sorted(Counter(map(_kind, self._rejections)).items()))
+
+
+def write_rows(file: Path, rows: Iterable[Iterable[Any]]) -> None:
+    """Write a list of rejected rows, the header first; cells are not changed."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    content = text.getvalue().replace("\0", "\ufffd")  # a NUL ends the text for some readers
+    replace_file(file, content.encode("utf-8", "replace"))
 
 
 def _kind(rejection: Rejection) -> str:

@@ -7,17 +7,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
+from l2rm_jax.data.files import open_array
 from l2rm_jax.data.shards import ShardRows
-from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.errors import ConfigError, DataError, nearest_flag
 from l2rm_jax.importing import pictures as photographs
 from l2rm_jax.importing.columns import Columns, find_columns
-from l2rm_jax.importing.further_columns import further_columns
 from l2rm_jax.importing.rejected import Rejected
 from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.sources import Source, open_source
-from l2rm_jax.importing.table_pairs import TablePairs, pairs_of_arrays, read_pairs, reject_pairs
-from l2rm_jax.importing.vectors import open_vectors
+from l2rm_jax.importing.table_pairs import (
+    TablePairs,
+    pairs_of_arrays,
+    places_of_rows,
+    read_pairs,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -57,9 +62,9 @@ def read_plan(request: Request, work: Path, rejected: Rejected) -> Plan:
     """Read the source up to pairs; nothing is encoded."""
     image_vectors = caption_vectors = None
     if request.image_vectors:
-        image_vectors = open_vectors(request.image_vectors, "image_vectors")
+        image_vectors = _open_vectors(request.image_vectors, "image_vectors")
     if request.caption_vectors:
-        caption_vectors = open_vectors(request.caption_vectors, "caption_vectors")
+        caption_vectors = _open_vectors(request.caption_vectors, "caption_vectors")
     if not request.source:
         pairs = pairs_of_arrays(len(image_vectors), len(caption_vectors))
         return Plan(pairs, None, None, None, image_vectors, caption_vectors)
@@ -75,15 +80,13 @@ def read_plan(request: Request, work: Path, rejected: Rejected) -> Plan:
     _log.info("%s (%s): %s", source.path, source.kind, columns.describe())
     if caption_vectors is not None and not columns.captions:
         raise ConfigError("--caption_vectors requires captions in --source, which has images alone")
-    if columns.captions:
-        columns = columns._replace(further=further_columns(source, columns))
     base = Path(request.pictures) if request.pictures else source.base
     keys, cells = photographs.image_keys(source, columns, base if request.is_encoded else None)
     name_images = None if cells is None else partial(photographs.name_cells, source, cells)
     pairs = read_pairs(source, columns, keys, rejected, name_images)
     pictures = None
     if request.is_encoded:
-        row = None if cells is None else photographs.cells_of_rows(source, pairs.first_row)
+        row = None if cells is None else places_of_rows(source, pairs.first_row)
         prefix = "" if cells is not None else photographs.moved_prefix(base, pairs.names)
         if prefix:
             _log.info("names are looked up in %s without %s", base, prefix)
@@ -92,6 +95,19 @@ def read_plan(request: Request, work: Path, rejected: Rejected) -> Plan:
         _check_rows("--image_vectors", image_vectors, len(pairs.names), "images", source)
         _check_rows("--caption_vectors", caption_vectors, pairs.caption_count, "captions", source)
     return Plan(pairs, source, columns, pictures, image_vectors, caption_vectors)
+
+
+def _open_vectors(path: str, flag: str) -> Float[np.ndarray, "rows ..."]:
+    """Open the array of a flag, memory-mapped."""
+    if not Path(path).exists():
+        raise DataError(f"{path}: no such file", hint=nearest_flag(flag, path))
+    array = open_array(Path(path))
+    if array.ndim not in (2, 3) or array.dtype not in (np.float16, np.float32, np.float64):
+        raise DataError(
+            f"{path}: found {array.dtype} {list(array.shape)}, expected float16, float32 or "
+            "float64, [rows, dimensions] or [rows, vectors, dimensions]"
+        )
+    return array
 
 
 def _check_rows(flag: str, array: np.ndarray | None, count: int, what: str, source: Source) -> None:
@@ -106,39 +122,6 @@ def _check_rows(flag: str, array: np.ndarray | None, count: int, what: str, sour
             f"that vectors cannot be assigned ({found}); the first is row {row}: {reason}"
         )
     raise DataError(f"{found}, expected one for each")
-
-
-def find_missing(plan: Plan) -> dict[int, str]:
-    """Find images without a file; return the reason by image number.
-
-    Raises:
-      DataError: none has one, so that names or directory are wrong.
-    """
-    if plan.pictures is None:
-        return {}
-    images = np.unique(plan.pairs.image)
-    missing = photographs.missing_files(plan.pictures, images)
-    if len(images) and len(missing) == len(images):
-        cause, hint = photographs.likely_cause(plan.pictures, images)
-        raise DataError(
-            f"{plan.source.path}: none of its {len(images):,} pictures has a file; the first: "
-            f"{missing[int(images[0])].removeprefix('no file: ')}; {cause}",
-            hint=hint,
-        )
-    return missing
-
-
-def check_missing(plan: Plan, missing: dict[int, str], request: Request) -> None:
-    """End at once where too many pictures have no file, rather than after encoding the others.
-
-    Raises:
-      DataError: more than `max_rejected` of the pairs have none.
-    """
-    rejected = Rejected(request.job.partial, request.max_rejected)
-    lost = np.isin(plan.pairs.image, list(missing))
-    reject_pairs(rejected, plan.pairs, lost, missing)
-    if len(rejected):
-        rejected.check(int(np.count_nonzero(~lost)))
 
 
 def hash_pairs(pairs: TablePairs) -> str:

@@ -6,8 +6,10 @@ Pictures stay where they are; only their places are kept.
 
 import json
 import logging
+import tarfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,16 +19,20 @@ import pyarrow as pa
 
 from l2rm_jax.data.captions import MAX_CHARACTERS
 from l2rm_jax.data.files import is_hidden
+from l2rm_jax.errors import DataError
 from l2rm_jax.importing.column_names import PICTURE_ENDINGS
 from l2rm_jax.importing.json_rows import text_table
-from l2rm_jax.importing.limits import check_columns
-from l2rm_jax.importing.whole_files import read_members
+from l2rm_jax.importing.limits import check_size
 
 _log = logging.getLogger(__name__)
 
 KEY = "__key__"  # the column with the name that the files of a sample share
 TEXT_ENDINGS = ("txt", "text", "caption", "json")
 _LONGEST = 4 * MAX_CHARACTERS + 4  # bytes of a text; longer captions are rejected anyway
+_BLOCK = 1 << 20  # bytes read at once
+_FEW = 3  # texts; fewer may be tables
+_LOOKED_AT = 5  # texts that show whether they are tables of pictures
+_LOOKED_BYTES = 4096  # of each
 _PLACE = pa.struct(
     {"path": pa.string(), "file": pa.string(), "start": pa.int64(), "size": pa.int64()}
 )
@@ -65,9 +71,46 @@ def read_tar(file: Path) -> pa.Table:
         [
             Member(member.name, file, member.offset_data, member.size)
             for member in members
-            if member.isfile() and not is_hidden(member.name)
+            if is_of_sample(member)
         ]
     )
+
+
+def read_members(file: Path) -> tuple[list[tarfile.TarInfo], int]:
+    """Read the headers of an archive, to its end.
+
+    Returns:
+      Its members, and the place where the last one ends.
+
+    Raises:
+      DataError: it is no archive, or it is damaged: `tarfile` itself takes a header that it cannot
+        read for the end, and so loses the members after it.
+    """
+    members, end, size, is_zero, cut = [], 0, 0, True, ""
+    try:
+        with tarfile.open(file, "r:") as archive:
+            for member in archive:
+                members.append(member)
+                end = archive.offset
+    except tarfile.TarError as error:
+        cut = str(error)
+    with file.open("rb") as source:
+        source.seek(end)
+        while is_zero and (block := source.read(_BLOCK)):
+            size, is_zero = size + len(block), block.count(0) == len(block)
+    if cut or not is_zero or size < 2 * tarfile.BLOCKSIZE:
+        last = f"member {len(members):,}, {members[-1].name}" if members else "its start"
+        found = cut or (f"{size:,} bytes of zeros" if is_zero else "other data")
+        raise DataError(
+            f"{file}: archive damaged after {last}: found {found} at byte {end:,}, expected two "
+            "blocks of zeros and the end of the file; download or write it again"
+        )
+    return members, end
+
+
+def is_of_sample(member: tarfile.TarInfo) -> bool:
+    """Whether a member of an archive is a file of a sample."""
+    return member.isfile() and not is_hidden(member.name)
 
 
 def find_samples(files: Sequence[Path]) -> list[Path]:
@@ -114,13 +157,14 @@ def _table(members: Sequence[Member]) -> pa.Table:
             "members of a sample should follow each other, for webdataset and others: "
             "tar --sort=name"
         )
-    check_columns(members[0].file if members else "samples", len(set(endings)))
+    check_size(members[0].file if members else "samples", len(set(endings)))
     table = pa.table({KEY: pa.array(keys, pa.large_string())})
     for ending in dict.fromkeys(endings):
         own = [row.get(ending) for row in rows]
         kind = ending.rpartition(".")[2]
         if kind in PICTURE_ENDINGS:
-            table = table.append_column(ending, _places(own))
+            places = [each and (each.name, str(each.file), each.start, each.size) for each in own]
+            table = table.append_column(ending, pa.array(places, _PLACE))
         elif kind == "json":
             fields = text_table([*map(_json_object, own)], members[0].file)
             for name in fields.column_names:
@@ -156,19 +200,14 @@ def _find_division(names: Sequence[str]) -> Callable[[str], tuple[str, str]]:
     WebDataset divides at the first dot, so that a sample may have `input.jpg` and `output.jpg`.
     Names of photographs have dots, too: then the last dot counts, or the last but one.
     """
-    divisions = [_at_first_dot, lambda name: _at_last_dots(name, 1), lambda n: _at_last_dots(n, 2)]
+    divisions = [partial(_divide_name, last_dots=dots) for dots in (0, 1, 2)]
     return max(divisions, key=lambda divide: _count_complete([*map(divide, names)]))
 
 
-def _at_first_dot(name: str) -> tuple[str, str]:
+def _divide_name(name: str, last_dots: int) -> tuple[str, str]:
+    """Divide a name at some of its last dots; 0: at the first one."""
     folder, slash, file = name.rpartition("/")
-    key, _, ending = file.partition(".")
-    return f"{folder}{slash}{key}", ending.lower()
-
-
-def _at_last_dots(name: str, dots: int) -> tuple[str, str]:
-    folder, slash, file = name.rpartition("/")
-    key, *endings = file.rsplit(".", dots)
+    key, *endings = file.rsplit(".", last_dots) if last_dots else file.split(".", 1)
     return f"{folder}{slash}{key}", ".".join(endings).lower()
 
 
@@ -181,13 +220,6 @@ def _count_complete(divided: Sequence[tuple[str, str]]) -> tuple[int, int]:
     return sum(len(own) == 2 for own in kinds.values()), -len(endings)
 
 
-def _places(members: Sequence[Member | None]) -> pa.Array:
-    values = [
-        member and (member.name, str(member.file), member.start, member.size) for member in members
-    ]
-    return pa.array(values, _PLACE)
-
-
 def _text(member: Member | None) -> str | None:
     return None if member is None else member.read(_LONGEST).decode("utf-8-sig", "replace")
 
@@ -198,3 +230,70 @@ def _json_object(member: Member | None) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return row if isinstance(row, dict) else {}
+
+
+def pair_texts(files: Sequence[Path], base: Path) -> dict[Path, str]:
+    """Name each text like its picture: `captions/1_de.txt` becomes `images/1.txt`.
+
+    A text belongs to the picture whose name is the same but for a beginning and an end that all
+    pictures share, or all texts.
+
+    Args:
+      files: the files of a directory and those below it.
+      base: the directory.
+
+    Returns:
+      New names, relative to `base`; empty unless most names agree.
+
+    Raises:
+      DataError: there are many texts, which are no tables, and their names do not agree.
+    """
+    pictures = find_pictures(files)
+    texts = [file for file in files if file.suffix[1:].lower() in TEXT_ENDINGS]
+    if not pictures:
+        return {}
+    picture_of = _cores(pictures, base)
+    for ending in TEXT_ENDINGS:
+        text_of = _cores([file for file in texts if file.suffix[1:].lower() == ending], base)
+        both = [core for core in text_of if core in picture_of]
+        if len(both) > 1 and 2 * len(both) > min(len(text_of), len(picture_of)):
+            if left_out := len(texts) - len(both):
+                _log.warning("%s: %d texts have no picture, and are not read", base, left_out)
+            stems = {core: picture_of[core].relative_to(base).with_suffix("") for core in both}
+            return {text_of[core]: f"{stems[core]}.{ending}" for core in both}
+    if len(texts) >= _FEW and 2 * len(texts) >= len(pictures) and not _are_tables(texts):
+        raise DataError(
+            f"{base}: found {len(pictures):,} pictures and {len(texts):,} texts whose names do not "
+            f"agree ({pictures[0].name} and {texts[0].name}), expected 1.jpg and 1.txt, or a table"
+        )
+    return {}
+
+
+def _are_tables(texts: Sequence[Path]) -> bool:
+    """Whether the first texts name pictures."""
+    endings = [f".{ending}".encode() for ending in PICTURE_ENDINGS]
+    heads = [Member("", file, 0, _LOOKED_BYTES).read().lower() for file in texts[:_LOOKED_AT]]
+    return any(ending in head for ending in endings for head in heads)
+
+
+def _cores(files: Sequence[Path], base: Path) -> dict[str, Path]:
+    """Files by their names without what all share; empty if two have the same name."""
+    names = [str(file.relative_to(base).with_suffix("")) for file in files]
+    start = _shared_length(names)
+    rests = [name[start:][::-1] for name in names]
+    end = _shared_length(rests)
+    files_by_core = {rest[end:]: file for rest, file in zip(rests, files, strict=True)}
+    return files_by_core if len(files_by_core) == len(files) else {}
+
+
+def _shared_length(names: Sequence[str]) -> int:
+    """Length of the beginning that all names share and that ends within no word or number."""
+    first, last = min(names, default=""), max(names, default="")
+    length = next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), 0)
+    while length and any(_is_one_word(name[length - 1 : length + 1]) for name in names):
+        length -= 1
+    return length
+
+
+def _is_one_word(pair: str) -> bool:
+    return len(pair) == 2 and (pair.isdigit() or pair.isalpha())

@@ -11,7 +11,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +20,17 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from l2rm_jax.console import progress_bar
-from l2rm_jax.data.captions import read_captions
+from l2rm_jax.data.captions import read_captions, read_image_ids
 from l2rm_jax.data.files import file_states, replace_array
-from l2rm_jax.data.ids import read_image_ids
 from l2rm_jax.data.parquet_vectors import open_parquet
-from l2rm_jax.data.record import DATASET_FILE
+from l2rm_jax.data.record import DATASET_FILE, write_record
 from l2rm_jax.data.shards import DIGEST
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.data.spreadsheet_cells import plain_cell
 from l2rm_jax.errors import ConfigError, DataError, named_errors
 from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.rejected import FILE as REJECTED
+from l2rm_jax.importing.rejected import Rejection, write_rows
 from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.sources import find_files
 from l2rm_jax.jobs import LOCAL, SINGLE, Executor, Job, Share
@@ -70,10 +70,26 @@ def import_sharded(
     if request.has_shards:
         raise ConfigError(f"--per_file: {request.source} has vectors in shards already")
     _, files = find_files(Path(request.source))
-    _check(request, files)
+    if len(files) < 2:
+        raise ConfigError(f"--per_file: {request.source} is one file, expected several, as shards")
+    refused = {
+        "--split": request.split,
+        "--tokens": request.tokens,
+        "--image_vectors": request.image_vectors,
+        "--encoder=pixels": request.encoder.startswith("pixels:"),
+    }
+    if wrong := [name for name, value in refused.items() if value]:
+        raise ConfigError(f"--per_file cannot be combined with {', '.join(wrong)}")
     job = request.job._replace(share=share)
+    identity = {  # all that the shards depend on
+        "l2rm_jax": __version__,
+        "files": file_states(files),
+        "pictures": request.pictures,
+        "columns": [request.image_column, *request.caption_columns],
+        "encoder": request.encoder,
+    }
     with job.locked():
-        job.claim(_identity(request, files))
+        job.claim(identity)
         own = range(share.number - 1, len(files), share.count)
         calls = ((job, number, str(files[number]), request, load_encoder) for number in own)
         with progress_bar(len(own), "importing", unit="files") as bar:
@@ -101,9 +117,7 @@ def import_file(
     def write_shard() -> dict[str, Any]:
         if not own.out.exists():
             with named_errors(source):
-                import_data(
-                    own, lambda each: _encoder(load_encoder, each.encoder, each.tokens or None)
-                )
+                import_data(own, partial(_encoder, load_encoder))
         _write_shard(own.out, job.partial, number, source)
         return json.loads((own.out / DATASET_FILE).read_bytes())
 
@@ -131,9 +145,7 @@ def _write_shard(imported: Path, out: Path, number: int, source: str) -> None:
         )
     image = np.load(split_file(imported, SPLIT, "image_of"))
     for name, array in (("img_emb", images[image]), ("text_emb", np.array(captions))):
-        folder = out / name
-        folder.mkdir(exist_ok=True)
-        replace_array(folder / f"{name}_{number:05}.npy", array)
+        replace_array(out / name / f"{name}_{number:05}.npy", array)
     names = np.array(read_image_ids(imported, SPLIT, len(images)), object)[image]
     digests = [each.tobytes().hex() for each in np.load(split_file(imported, SPLIT, "digests"))]
     columns = {
@@ -150,43 +162,8 @@ def _write_shard(imported: Path, out: Path, number: int, source: str) -> None:
         columns |= dict(zip(names, table.columns, strict=True))
     written = io.BytesIO()
     parquet.write_table(pa.table(columns), written)
-    (out / "metadata").mkdir(exist_ok=True)
     replace_file(out / "metadata" / f"metadata_{number:05}.parquet", written.getvalue())
-    (out / "rejected").mkdir(exist_ok=True)
     replace_file(out / "rejected" / f"{number:05}.csv", (imported / REJECTED).read_bytes())
-
-
-def _check(request: Request, files: Sequence[Path]) -> None:
-    """Refuse flags that an import by file does not support.
-
-    Raises:
-      ConfigError: lists these flags.
-    """
-    if len(files) < 2:
-        raise ConfigError(
-            f"--per_file: {request.source} is one file, expected several, each of which becomes a "
-            "shard"
-        )
-    asked = {
-        "--split": request.split,
-        "--tokens": request.tokens,
-        "--image_vectors": request.image_vectors,
-    }
-    if wrong := [name for name, value in asked.items() if value]:
-        raise ConfigError(f"--per_file cannot be combined with {', '.join(wrong)}")
-    if request.encoder.startswith("pixels:"):
-        raise ConfigError("--per_file: a shard holds vectors, expected no encoder of pixels")
-
-
-def _identity(request: Request, files: Sequence[Path]) -> dict[str, Any]:
-    """Everything that the shards depend on: only work with the same identity is resumed."""
-    return {
-        "l2rm_jax": __version__,
-        "files": file_states(files),
-        "pictures": request.pictures,
-        "columns": [request.image_column, *request.caption_columns],
-        "encoder": request.encoder,
-    }
 
 
 def _write_record(
@@ -195,20 +172,27 @@ def _write_record(
     """Add up the records of all shards; write the sum and the list of all rejected rows.
 
     Raises:
-      DataError: too many rows are rejected, or shards have other encoders or dimensions.
+      DataError: too many rows are rejected or their lists lack some, or shards have other encoders
+        or dimensions.
     """
     first = records[0]
     for file, record in zip(files, records, strict=True):
         for part in ("encoder", "images"):
             if record[part] != first[part]:
                 raise DataError(f"{file}: found {part} {record[part]}, expected {first[part]}")
-    rows, rejected, further = Counter(), Counter(), {}
+    rows, rejected = Counter(), Counter()
     for record in records:
-        further |= dict.fromkeys(record["columns"]["further"])
         rows.update(record["rows"])
         rejected.update(record["rejected"])
+    further = dict.fromkeys(name for record in records for name in record["columns"]["further"])
     out = request.job.partial
-    _write_rejected(out, files, rows["rejected"])
+    listed = [("file", *Rejection._fields)]
+    for number, file in enumerate(files):
+        with (out / "rejected" / f"{number:05}.csv").open(newline="", encoding="utf-8") as own:
+            listed += [(plain_cell(file.name), *row) for row in [*csv.reader(own)][1:]]
+    if len(listed) - 1 != rows["rejected"]:
+        raise DataError(f"{out}: found {len(listed) - 1:,} rejected rows of {rows['rejected']:,}")
+    write_rows(out / REJECTED, listed)
     if rows["rejected"] > request.max_rejected * rows["captions"]:
         raise DataError(
             f"{out / REJECTED}: {rows['rejected']:,} of {rows['captions']:,} rows are "
@@ -228,28 +212,8 @@ def _write_record(
         "rows": dict(rows),
         "rejected": dict(sorted(rejected.items())),
     }
-    text = json.dumps(record, indent=2, ensure_ascii=False)
-    replace_file(out / DATASET_FILE, f"{text}\n".encode())
+    write_record(out, record)
     return record
-
-
-def _write_rejected(out: Path, files: Sequence[Path], count: int) -> None:
-    """Write the rejected rows of all shards to one file.
-
-    Raises:
-      DataError: there are more or fewer of them than the shards have counted.
-    """
-    text, written = io.StringIO(), 0
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("file", "row", "image", "reason"))
-    for number, file in enumerate(files):
-        with (out / "rejected" / f"{number:05}.csv").open(newline="", encoding="utf-8") as own:
-            rows = list(csv.reader(own))[1:]
-        writer.writerows((plain_cell(file.name), *row) for row in rows)
-        written += len(rows)
-    if written != count:
-        raise DataError(f"{out}: found {written:,} rejected rows, but {count:,} were counted")
-    replace_file(out / REJECTED, text.getvalue().encode("utf-8", "replace"))
 
 
 def describe_unfinished(request: Request) -> str:

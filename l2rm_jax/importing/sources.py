@@ -21,17 +21,16 @@ from l2rm_jax.data.parquet_vectors import open_parquet
 from l2rm_jax.errors import DataError, first_line, is_full, nearest_flag
 from l2rm_jax.importing.delimited import Skipped, read_table
 from l2rm_jax.importing.json_rows import is_cell, read_json
-from l2rm_jax.importing.limits import check_columns, check_rows
+from l2rm_jax.importing.limits import check_size
 from l2rm_jax.importing.samples import (
     TEXT_ENDINGS,
     find_pictures,
     find_samples,
+    pair_texts,
     read_files,
     read_tar,
 )
 from l2rm_jax.importing.splits import NONE, SPLITS, split_number
-from l2rm_jax.importing.texts_apart import pair_texts
-from l2rm_jax.importing.whole_files import check_arrow
 from l2rm_jax.jobs.regular_files import check_regular
 
 _log = logging.getLogger(__name__)
@@ -48,12 +47,12 @@ _SUFFIXES = {
 }
 TEXTS = ("csv", "tsv", "json", "jsonl")  # kinds that are read as text
 SAMPLES = ("webdataset", "files")  # kinds of which a row is a group of files
+_STREAM_ENDS = (b"\xff\xff\xff\xff\0\0\0\0", b"ARROW1")  # of Arrow's streams, and of its files
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 _EXPECTED = (
     "expected a .csv, .tsv, .txt, .json, .jsonl, .parquet or .tar file, a pattern of such files in "
-    "quotes, a directory with metadata.csv or .jsonl beside pictures, with a text beside each "
-    "picture, of tables, of .tar files or of pictures alone, or a data set that Hugging Face's "
-    "save_to_disk wrote"
+    "quotes, a directory of them or of pictures, with texts or metadata.csv beside them or alone, "
+    "or a data set that Hugging Face's save_to_disk wrote"
 )
 
 
@@ -115,7 +114,9 @@ def open_source(path: str | Path, cache: Path, columns: Sequence[str] = ()) -> S
     except DataError:
         raise
     except Exception as error:  # of datasets, pyarrow or tarfile
-        cause = _first_cause(error)
+        cause: BaseException = error
+        while cause.__cause__ is not None:  # an error that the library wrapped
+            cause = cause.__cause__
         if isinstance(cause, OSError) and is_full(cause):
             raise OSError(cause.errno, os.strerror(cause.errno), str(cache)) from error
         raise DataError(f"{path}: cannot be read as {kind} ({first_line(cause, 300)})") from error
@@ -127,13 +128,6 @@ def open_source(path: str | Path, cache: Path, columns: Sequence[str] = ()) -> S
     if not source.rows:
         raise DataError(f"{path}: holds no rows, expected at least one")
     return source
-
-
-def _first_cause(error: BaseException) -> BaseException:
-    """The error that the library wrapped."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return error
 
 
 def find_files(path: Path) -> tuple[str, list[Path]]:
@@ -203,48 +197,60 @@ def _read(
         return kind, [Part(read_files(files, base, names), None)], []
     parts: list[Part] = []
     skipped: Skipped = []
-    kinds = []
-    start = 0
+    start, own = 0, kind
     for file in files:
         own, table, left_out = _read_file(file, cache, columns)
-        check_columns(file, table.num_columns)
-        kinds.append(own)
+        check_size(file, table.num_columns)
         skipped += [(start + row, reason) for row, reason in left_out]
         start += len(table) + len(left_out)
         inner = file.relative_to(base)
-        folder = "" if inner.parent == Path(".") else f"{inner.parent}/"
         number = split_number(str(inner.with_suffix("")))
         split = None if number == NONE else SPLITS[number]
-        parts.append(Part(table, split, folder if kind == "folder" else ""))
-    return kind if kind == "folder" else kinds[0], parts, skipped
+        has_folder = kind == "folder" and inner.parent != Path(".")
+        parts.append(Part(table, split, f"{inner.parent}/" if has_folder else ""))
+    return kind if kind == "folder" else own, parts, skipped
 
 
 def _read_file(file: Path, cache: Path, columns: Sequence[str]) -> tuple[str, pa.Table, Skipped]:
     """The kind of a file, its rows, and those that could not be read."""
-    kind = _SUFFIXES[file.suffix.lower()]
-    if kind == "json":
-        return read_json(file)
-    if kind == "webdataset":
-        return kind, read_tar(file), []
-    if kind == "parquet":
-        return kind, _read_parquet(file, cache), []
-    return kind, *read_table(file, kind, columns)
+    match _SUFFIXES[file.suffix.lower()]:
+        case "json":
+            return read_json(file)
+        case "webdataset" as kind:
+            return kind, read_tar(file), []
+        case "parquet" as kind:
+            return kind, _read_parquet(file, cache), []
+        case kind:
+            return kind, *read_table(file, kind, columns)
 
 
 def _read_saved(path: Path) -> list[Part]:
-    datasets = _datasets()
     for file in path.rglob("*.arrow"):
-        check_arrow(file)
-    saved = datasets.load_from_disk(_local_name(path))
-    if isinstance(saved, datasets.Dataset):
-        return [Part(_stored_rows(saved), None)]
-    return [Part(_stored_rows(rows), name) for name, rows in saved.items()]
+        _check_arrow(file)
+    saved = _datasets().load_from_disk(_local_name(path))
+    parts = saved.items() if isinstance(saved, dict) else [(None, saved)]
+    return [Part(_stored_rows(rows), name) for name, rows in parts]
+
+
+def _check_arrow(file: Path) -> None:
+    """Check that a file of Arrow ends with the mark of its format.
+
+    Raises:
+      DataError: it does not; a stream that was cut between two blocks of rows reads like a whole.
+    """
+    with file.open("rb") as source:
+        source.seek(max(0, file.stat().st_size - len(_STREAM_ENDS[0])))
+        ending = source.read()
+    if not ending.endswith(_STREAM_ENDS):
+        raise DataError(
+            f"{file}: found no mark at its end, expected that of Arrow's format: the file is cut; "
+            "write or copy it again"
+        )
 
 
 def _read_parquet(file: Path, cache: Path) -> pa.Table:
     table = open_parquet(file)  # equal rows take hardly any bytes
-    check_rows(file, table.metadata.num_rows)
-    check_columns(file, table.metadata.num_columns)
+    check_size(file, table.metadata.num_columns, table.metadata.num_rows)
     # The library takes the path as a pattern.
     pattern = re.sub(r"([\[\]*?])", r"[\1]", _local_name(file))
     try:
@@ -295,18 +301,14 @@ def _stored_rows(rows: Any) -> pa.Table:
 
 def _flat_table(table: pa.Table) -> pa.Table:
     """A table whose structs are columns `a.b`, but for those that are a caption or a picture."""
-    columns = dict(zip(table.column_names, table.columns, strict=True))
-    while structs := [name for name, each in columns.items() if _is_divided(name, each.type)]:
-        name = structs[0]
-        fields = [field.name for field in columns[name].type]
-        parts = zip(fields, columns.pop(name).flatten(), strict=True)
-        columns |= {f"{name}.{field}": part for field, part in parts}
+    columns: dict[str, pa.ChunkedArray] = {}
+    waiting = [*zip(table.column_names, table.columns, strict=True)]
+    while waiting:
+        name, column = waiting.pop(0)
+        fields = {f.name: True for f in column.type} if pa.types.is_struct(column.type) else {}
+        if not fields or "bytes" in fields or is_cell(name.rpartition(".")[2], fields):
+            columns[name] = column
+        else:
+            names = (f"{name}.{field}" for field in fields)
+            waiting += zip(names, column.flatten(), strict=True)
     return pa.table(columns)
-
-
-def _is_divided(name: str, kind: pa.DataType) -> bool:
-    """Whether a column holds objects with columns of their own."""
-    if not pa.types.is_struct(kind):
-        return False
-    fields = {field.name: True for field in kind}
-    return "bytes" not in fields and not is_cell(name.rpartition(".")[2], fields)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from jaxtyping import Bool, Int, UInt8, UInt32
+from jaxtyping import Bool, Int
 
 from l2rm_jax.data.captions import MAX_CHARACTERS
 from l2rm_jax.data.segmentation import clean_text
@@ -41,9 +41,6 @@ _REASONS = (
 # White space at an end, twice, or other than a space; and all beyond ASCII, as it may have several
 # forms, or no width.
 _UNEVEN = r"^ | $|  |[^ -~]"
-
-
-_BLOCK_BYTES = 1 << 18  # which stay in the processor's cache
 
 
 class TablePairs(NamedTuple):
@@ -82,18 +79,6 @@ class TablePairs(NamedTuple):
         )
 
 
-class Runs(NamedTuple):
-    """The image of each row; rows that follow each other and show the same one are a run.
-
-    Attributes:
-      keys: what identifies the image of each run, as text; null if its rows have none.
-      lengths: number of rows of each run.
-    """
-
-    keys: pa.Array
-    lengths: Int[np.ndarray, " runs"]
-
-
 def row_numbers(source: Source) -> Int[np.ndarray, " rows"]:
     """Numbers of all rows, from 1 over all parts, with gaps for skipped ones."""
     is_read = np.ones(source.rows, bool)
@@ -101,10 +86,15 @@ def row_numbers(source: Source) -> Int[np.ndarray, " rows"]:
     return np.flatnonzero(is_read) + 1
 
 
+def places_of_rows(source: Source, rows: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+    """Places of rows, which are numbered from 1 with gaps, among all cells of a column."""
+    return np.searchsorted(row_numbers(source), rows)
+
+
 def read_pairs(
     source: Source,
     columns: Columns,
-    images: Runs,
+    keys: pa.Array,
     rejected: Rejected,
     name_images: Callable[[Int[np.ndarray, " images"]], pa.Array] | None = None,
 ) -> TablePairs:
@@ -113,32 +103,28 @@ def read_pairs(
     Args:
       source: the rows.
       columns: which columns to read.
-      images: what identifies the image of each row.
+      keys: text that identifies the image of each row; null if it has none.
       rejected: takes the rows that are left out.
       name_images: gives the user's names of images from the row in which each appears first; None
-        if `images` holds these names.
+        if `keys` holds these names.
     """
     for row, reason in source.skipped:
         rejected.add(row, "", reason)
     row_number = row_numbers(source)
-    code = images.keys.dictionary_encode()
-    image_of_run = code.indices.fill_null(-1).to_numpy().astype(np.int64)
-    image_of_row = np.repeat(image_of_run, images.lengths)
+    code = keys.dictionary_encode()
+    image_of_row = code.indices.fill_null(-1).to_numpy().astype(np.int64)
     # Images are numbered as they appear, so a number above all before it is a first appearance.
-    is_first = np.diff(np.maximum.accumulate(image_of_run), prepend=-1) > 0
-    first_row = row_number[(np.cumsum(images.lengths) - images.lengths)[is_first]]
+    first_row = row_number[np.diff(np.maximum.accumulate(image_of_row), prepend=-1) > 0]
     names = code.dictionary
     names = names if name_images is None else name_images(first_row)
 
     captions = read_captions(source, columns.captions)
-    table_row, text = captions.row, captions.text.fill_null("")
-    is_plain = _is_plain(text)
-    text = text if is_plain else _on_one_line(text)
+    table_row, text = captions.row, _on_one_line(captions.text.fill_null(""))
     image, row = image_of_row[table_row], row_number[table_row]
     split, split_problem, split_names = _splits_of_images(source, columns, image_of_row, len(names))
     problem = split_problem[table_row]
     if columns.captions:
-        for kind, is_found in _caption_problems(text, is_plain, captions):
+        for kind, is_found in _caption_problems(text, captions):
             problem[is_found] = kind
     problem[image < 0] = _NO_IMAGE
     first = _first_of_equals(problem, image, text)
@@ -152,7 +138,7 @@ def read_pairs(
         if problem[at] == _DUPLICATE:
             return f" of row {row[first[at]]}"
         if problem[at] == _UNREADABLE:
-            return f" {captions.unreadable[int(at)]}"
+            return f" {captions.unreadable[int(at)].as_py()}"
         if problem[at] == _BROKEN:
             return " bytes that are not UTF-8" + (f", but may be {encoding}" if encoding else "")
         if problem[at] == _UNKNOWN_SPLIT:
@@ -212,35 +198,8 @@ def _on_one_line(text: pa.Array) -> pa.Array:
     return pc.replace_with_mask(text, uneven, pa.array(mended, text.type))
 
 
-def _is_plain(text: pa.Array) -> bool:
-    """Whether all captions are ASCII with single spaces between words alone, by their bytes."""
-    starts, data = _bytes_of(text)
-    for start in range(0, len(data), _BLOCK_BYTES):
-        block = data[start : start + _BLOCK_BYTES + 1]
-        if block.min() < ord(" ") or block.max() > 127:
-            return False
-        is_space = block == ord(" ")
-        if (is_space[1:] & is_space[:-1]).any():
-            return False
-    if not len(data):
-        return True
-    # Where a caption is empty, these are the first or last byte of another one.
-    ends = (data.take(places, mode="clip") for places in (starts[:-1], starts[1:] - 1))
-    return not any((each == ord(" ")).any() for each in ends)
-
-
-def _bytes_of(text: pa.Array) -> tuple[Int[np.ndarray, " captions_and_1"], UInt8[np.ndarray, " n"]]:
-    """Return the offset of each caption in the bytes of all, plus the end; and these bytes."""
-    _, offsets, data = text.buffers()
-    starts = np.frombuffer(offsets, np.int64)[text.offset : text.offset + len(text) + 1]
-    first, end = int(starts[0]), int(starts[-1])
-    if data is None:
-        return starts - first, np.zeros(0, np.uint8)
-    return starts - first, np.frombuffer(data, np.uint8)[first:end]
-
-
 def _caption_problems(
-    text: pa.Array, is_plain: bool, captions: Captions
+    text: pa.Array, captions: Captions
 ) -> Iterator[tuple[int, Bool[np.ndarray, " captions"]]]:
     """Yield each kind of problem and its captions, the most telling kind last."""
     length = pc.binary_length(text).to_numpy()
@@ -248,56 +207,23 @@ def _caption_problems(
     too_long = np.zeros(len(text), bool)
     too_long[long] = pc.utf8_length(text.take(pa.array(long))).to_numpy() > MAX_CHARACTERS
     yield _LONG, too_long
-    if not is_plain:
-        yield _BROKEN, pc.match_substring(text, "\ufffd").to_numpy(zero_copy_only=False)
+    yield _BROKEN, pc.match_substring(text, "\ufffd").to_numpy(zero_copy_only=False)
     yield _EMPTY, length == 0
-    unreadable = np.zeros(len(text), bool)
-    unreadable[list(captions.unreadable)] = True
-    yield _UNREADABLE, unreadable
-
-
-_MIX = 0x9E3779B1  # an odd number whose products spread over all bits
+    yield _UNREADABLE, captions.unreadable.is_valid().to_numpy(zero_copy_only=False)
 
 
 def _first_of_equals(
     problem: Int[np.ndarray, " captions"], image: Int[np.ndarray, " captions"], text: pa.Array
 ) -> Int[np.ndarray, " captions"]:
     """Number of the first caption without a problem that has the same image and text."""
-    first = np.arange(len(problem))
-    # Few captions repeat another one. So texts are compared only where image, length, and sum of
-    # the bytes are the same.
-    starts, data = _bytes_of(text)
-    sizes = np.diff(starts)
-    keys = (image * _MIX + sizes).astype(np.uint64) * np.uint64(_MIX)
-    filled = np.flatnonzero(sizes)
-    if len(filled):
-        keys[filled] += np.add.reduceat(data, starts[filled], dtype=np.uint8)
-    good = np.flatnonzero(problem == 0)
-    keys = (keys[good] * np.uint64(_MIX) >> np.uint64(32)).astype(np.uint32)
-    repeated = good[_is_repeated(keys)]
-    if not len(repeated):
-        return first
-    code = text.take(pa.array(repeated)).dictionary_encode()
-    pair = image[repeated] * len(code.dictionary) + code.indices.to_numpy()
-    order = np.argsort(pair, kind="stable")
-    begins = np.flatnonzero(np.diff(pair[order], prepend=-1))
-    copies = np.diff(begins, append=len(order))
-    first[repeated[order]] = np.repeat(repeated[order[begins]], copies)
+    first, good = np.arange(len(problem)), np.flatnonzero(problem == 0)
+    text = text if len(good) == len(text) else text.take(pa.array(good))
+    pair = image[good] * len(first) + text.dictionary_encode().indices.to_numpy()
+    number = pa.array(pair).dictionary_encode().indices.to_numpy()
+    place = np.zeros(len(good), np.int64)
+    place[number[::-1]] = good[::-1]
+    first[good] = place[number]
     return first
-
-
-def _is_repeated(keys: UInt32[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
-    """Mark keys that occur more than once; fast if few do."""
-    ordered = np.sort(keys)
-    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
-    # The upper half of the bits rules most keys out before the search for the others.
-    may_repeat = np.zeros(1 << 16, bool)
-    may_repeat[repeated >> 16] = True
-    result = may_repeat[keys >> 16]
-    if len(repeated):
-        places = np.searchsorted(repeated, keys[result]).clip(max=len(repeated) - 1)
-        result[result] = repeated[places] == keys[result]
-    return result
 
 
 def _splits_of_images(

@@ -94,25 +94,18 @@ def as_unicode(text: str) -> str:
 def guess_encoding(files: Sequence[Path]) -> str | None:
     """The likely encoding of the first file that is not UTF-8; None if all are."""
     for path in files:
-        broken = _broken_lines(path)
+        broken = bytearray()
+        with path.open("rb") as file:
+            for line in file:
+                try:
+                    line.decode()
+                except UnicodeDecodeError:
+                    broken += line
+                if len(broken) > _SAMPLE:
+                    break
         if broken:
             from charset_normalizer import from_bytes
 
-            best = from_bytes(broken, cp_exclusion=_NOT_GUESSED).best()
+            best = from_bytes(bytes(broken), cp_exclusion=_NOT_GUESSED).best()
             return best.encoding if best else None
     return None
-
-
-def _broken_lines(path: Path) -> bytes:
-    """Lines that are not UTF-8, up to a megabyte."""
-    found, size = [], 0
-    with path.open("rb") as file:
-        for line in file:
-            try:
-                line.decode()
-            except UnicodeDecodeError:
-                found.append(line)
-                size += len(line)
-                if size > _SAMPLE:
-                    break
-    return b"".join(found)

@@ -5,12 +5,9 @@ import json
 import re
 from typing import Any
 
-_STRING = re.compile(r"""[uUbB]?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""", re.DOTALL)
-_NOTHING = re.compile(r"None\b|null\b|NULL\b|nan\b|NaN\b|NaT\b|<NA>|NA\b")
-_NUMBER = re.compile(r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|True\b|False\b|true\b|false\b")
-_CALL = re.compile(r"[\w.]+\(")  # NumPy's array(, list(, np.str_(
-_SETTING = re.compile(r"\w+=[^,()]*")  # NumPy's dtype=object
-_CLOSING = {"[": "]", "(": ")", "{": "}"}
+_STRING = re.compile(r"""([uUbB]?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"))""", re.DOTALL)
+_SPACE = re.compile(r"(?<=[\w)\]}']) (?=[\w(\[{'])")  # between two elements, as NumPy writes it
+_NAMES = dict.fromkeys(("null", "NULL", "nan", "NaN", "NaT", "NA")) | {"true": True, "false": False}
 
 
 class UnreadableError(ValueError):
@@ -28,58 +25,46 @@ def parse_list(text: str) -> Any:
     except (ValueError, RecursionError):
         pass
     try:
-        value, end = _value(text, _skip(text, 0))
-    except (RecursionError, SyntaxError, IndexError):
-        raise UnreadableError("brackets that do not close") from None
-    if _skip(text, end) != len(text):
-        raise UnreadableError(f"{text[end : end + 20]!r} after the end of a list")
-    if isinstance(value, tuple) and len(value) == 1 and "," not in text[-3:]:
+        match ast.parse(f"[{_as_python(text)}]", mode="eval").body:
+            case ast.List(elts=[node]):
+                value = _value(node)
+            case _:
+                raise UnreadableError("more than a list")
+    except UnreadableError:
+        raise
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
+        raise UnreadableError(f"no list of Python: {getattr(error, 'msg', error)}") from None
+    if text.lstrip().startswith("(") and not isinstance(value, list):
         raise UnreadableError("text in parentheses")  # ("so") is no list in Python either
-    return list(value) if isinstance(value, tuple) else value
+    return value
 
 
-def _skip(text: str, at: int, also: str = "") -> int:
-    while at < len(text) and (text[at].isspace() or text[at] in also):
-        at += 1
-    return at
+def _as_python(text: str) -> str:
+    """A list as Python writes it: with commas, without line breaks in texts, and None for <NA>."""
+    parts = _STRING.split(text)  # texts in quotes, and the gaps around them
+    parts[1::2] = (each.replace("\r", "\\r").replace("\n", "\\n") for each in parts[1::2])
+    for at in range(0, len(parts), 2):
+        before, after = "'" * (at > 0), "'" * (at < len(parts) - 1)
+        gap = re.sub(r"\s+", " ", f"{before} {parts[at].replace('<NA>', 'None')} {after}")
+        parts[at] = _SPACE.sub(",", gap).removeprefix(before).removesuffix(after)
+    return "".join(parts)
 
 
-def _value(text: str, at: int) -> tuple[Any, int]:
-    """The value that begins at a place, and where it ends."""
-    if match := _STRING.match(text, at):
-        value = ast.literal_eval(match[0].replace("\r", "\\r").replace("\n", "\\n"))
-        return as_text(value), match.end()
-    if match := _NOTHING.match(text, at):
-        return None, match.end()
-    if match := _NUMBER.match(text, at):
-        return 0.0, match.end()  # a number is no caption, whichever it is
-    if match := _CALL.match(text, at):
-        inner, end = _items(text, match.end(), ")", is_call=True)
-        return (inner[0] if inner else []), end
-    if text[at] in _CLOSING:
-        items, end = _items(text, at + 1, _CLOSING[text[at]])
-        return (tuple(items) if text[at] == "(" else items), end
-    raise UnreadableError(f"{text[at : at + 20]!r}, expected text in quotes")
-
-
-def _items(text: str, at: int, closing: str, is_call: bool = False) -> tuple[Any, int]:
-    """The elements up to a bracket, divided by commas or, as NumPy does, by spaces; or an object.
-
-    Settings of a call, such as `dtype=object`, are left out.
-    """
-    items: list[Any] = []
-    fields: dict[Any, Any] = {}
-    while text[at := _skip(text, at, ",")] != closing:
-        if is_call and (match := _SETTING.match(text, at)):
-            at = match.end()
-            continue
-        value, at = _value(text, at)
-        after = _skip(text, at)
-        if closing == "}" and text[after] == ":":
-            fields[value], at = _value(text, _skip(text, after + 1))
-        else:
-            items.append(value)
-    return fields or items, at + 1
+def _value(node: ast.expr) -> Any:
+    """The value of a list; of a call such as NumPy's `array(`, its first argument."""
+    match node:
+        case ast.Constant() | ast.UnaryOp():
+            value = ast.literal_eval(node)
+            return as_text(value) if isinstance(value, bytes) else value
+        case ast.List() | ast.Tuple() | ast.Set():
+            return [_value(each) for each in node.elts]
+        case ast.Dict(keys=keys) if None not in keys:
+            return {_value(key): _value(each) for key, each in zip(keys, node.values, strict=True)}
+        case ast.Call(func=ast.Name() | ast.Attribute()):
+            return _value(node.args[0]) if node.args else []
+        case ast.Name() if node.id in _NAMES:
+            return _NAMES[node.id]
+    raise UnreadableError(f"{ast.unparse(node)[:20]!r}, expected text in quotes")
 
 
 def as_text(value: Any) -> str:

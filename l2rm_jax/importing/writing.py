@@ -8,17 +8,21 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 from jaxtyping import Int, UInt8
+from pyarrow import parquet
 
+from l2rm_jax.data.arrow_columns import whole_column
 from l2rm_jax.data.content_hashes import hash_file
 from l2rm_jax.data.files import replace_array
 from l2rm_jax.data.npy_files import RowFile
 from l2rm_jax.data.record import DATASET_FILE
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.importing.chunks import Block
-from l2rm_jax.importing.sources import TEXTS, find_files
+from l2rm_jax.importing.sources import TEXTS, Source, find_files
 from l2rm_jax.importing.splits import NONE, SPLITS
-from l2rm_jax.importing.table_pairs import TablePairs
-from l2rm_jax.jobs.files import replace_lines
+from l2rm_jax.importing.table_pairs import TablePairs, places_of_rows
+from l2rm_jax.jobs.files import new_file, replace_lines
+
+_BLOCK = 1 << 16  # rows of a table written at once
 
 
 class Layout(NamedTuple):
@@ -98,37 +102,69 @@ def write_rows(
 
 
 def write_texts(
-    directory: Path, pairs: TablePairs, layout: Layout, *, with_rows: bool, with_captions: bool
+    directory: Path,
+    pairs: TablePairs,
+    digest: UInt8[np.ndarray, "images 16"],
+    layout: Layout,
+    *,
+    with_rows: bool,
+    with_captions: bool,
 ) -> None:
-    """Write ids, captions and pairs of every split that has images; of a table, also its rows.
+    """Write ids, hashes, captions and pairs of each split with images; of a table, also its rows.
 
-    Without captions, only ids.
+    Without captions, only ids and hashes.
     """
     for number, (split, own) in enumerate(zip(SPLITS, layout.pairs, strict=True)):
         if not len(own):
             continue
-        ids = np.flatnonzero(layout.image_split == number)
-        replace_lines(split_file(directory, split, "ids"), _texts(pairs.names, ids))
+        images = np.flatnonzero(layout.image_split == number)
+        replace_array(split_file(directory, split, "digests"), digest[images])
+        names = pairs.names.take(pa.array(images)).to_pylist()
+        replace_lines(split_file(directory, split, "ids"), names)
         if not with_captions:
             continue
         if pairs.text is not None:
-            replace_lines(split_file(directory, split, "texts"), _texts(pairs.text, own))
+            texts = pairs.text.take(pa.array(own)).to_pylist()
+            replace_lines(split_file(directory, split, "texts"), texts)
         image_of = layout.image_row[pairs.image[own]]
         replace_array(split_file(directory, split, "image_of"), image_of)
         if with_rows:
             replace_array(split_file(directory, split, "rows"), pairs.row[own])
 
 
-def write_digests(directory: Path, digest: UInt8[np.ndarray, "images 16"], layout: Layout) -> None:
-    """Write the hash of each image's content, for every split that has images."""
-    for number, (split, count) in enumerate(zip(SPLITS, layout.image_counts, strict=True)):
-        if count:
-            own = digest[layout.image_split == number]
-            replace_array(split_file(directory, split, "digests"), own)
+def write_columns(
+    directory: Path,
+    source: Source,
+    *,
+    names: Sequence[str],
+    rows: Sequence[Int[np.ndarray, " captions"]],
+) -> None:
+    """Write `{split}_columns.parquet` for each split, one row per caption.
 
-
-def _texts(texts: pa.Array, rows: Int[np.ndarray, " n"]) -> list[str]:
-    return texts.take(pa.array(rows)).to_pylist()
+    Args:
+      directory: directory of the import.
+      source: the rows.
+      names: the columns to write; without any, no file.
+      rows: for each split, the row of the source of each caption, from 1; an empty split has no
+        file.
+    """
+    if not names:
+        return
+    tables = [part.table for part in source.parts]
+    table = pa.table({name: whole_column(tables, name).combine_chunks() for name in names})
+    for split, own in zip(SPLITS, rows, strict=True):
+        if not len(own):
+            continue
+        places = places_of_rows(source, own)
+        file = split_file(directory, split, "columns")
+        file.unlink(missing_ok=True)  # of an import that was stopped
+        with (
+            new_file(file) as unfinished,
+            unfinished.open("wb") as out,
+            parquet.ParquetWriter(out, table.schema) as writer,
+        ):
+            for start in range(0, len(places), _BLOCK):
+                writer.write_table(table.take(pa.array(places[start : start + _BLOCK])))
 
 
 def hash_source(kind: str, path: Path) -> list[str] | None:

@@ -58,7 +58,10 @@ class Job(NamedTuple):
                 self._done(self.share.number).unlink(missing_ok=True)
                 yield
         except L2RMError:
-            self._remove_unclaimed()
+            with contextlib.suppress(L2RMError, OSError), locked_directory(self.partial, self._use):
+                if not self._identity.exists():  # and no other share is at work
+                    shutil.rmtree(self.work)
+                    self.partial.rmdir()  # unless others have files there
             raise
 
     def check(self, identity: Mapping[str, Any]) -> None:
@@ -181,13 +184,6 @@ class Job(NamedTuple):
 
     def _done(self, number: int) -> Path:
         return self.work / f"share-{number}.done"
-
-    def _remove_unclaimed(self) -> None:
-        """Remove the work unless it is claimed or shared, and its directory if that is empty."""
-        with contextlib.suppress(L2RMError, OSError), locked_directory(self.partial, self._use):
-            if not self._identity.exists():
-                shutil.rmtree(self.work)
-                self.partial.rmdir()
 
 
 def differences(file: Path, identity: Mapping[str, Any]) -> list[str]:

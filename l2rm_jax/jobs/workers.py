@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from l2rm_jax.errors import ConfigError, first_line
-from l2rm_jax.jobs.executor import values
+from l2rm_jax.jobs.executor import Local, values
 
 _AHEAD = 2  # parts queued per worker
 _ENVIRONMENT = {"JAX_PLATFORMS": "cpu"}  # of workers without their own GPU
 
 
-class Ray:
+class Ray(Local):
     """Runs parts on Ray workers, and runs them again if a worker dies."""
 
     def __init__(self, ray: Any):
@@ -41,14 +41,6 @@ class Ray:
                 yield self._result(waiting.popleft())
         while waiting:
             yield self._result(waiting.popleft())
-
-    def as_writer(self, compute: Callable[[], Any]) -> Any:
-        """Compute the result in this process."""
-        return compute()
-
-    def once(self, compute: Callable[[], Any], like: Any) -> Any:
-        """Compute the result in this process."""
-        return compute()
 
     def _result(self, reference: Any) -> Any:
         try:

@@ -29,7 +29,7 @@ from l2rm_jax.judging.detectors import (
     make_detector,
     register_detector,
 )
-from l2rm_jax.judging.judge import judge_pairs
+from l2rm_jax.judging.judge import judge_pairs, rows_for
 from l2rm_jax.judging.judgement import (
     JUDGEMENT_FILE,
     Judgement,
@@ -61,6 +61,7 @@ __all__ = [
     "read_judgement",
     "register_detector",
     "rematch",
+    "rows_for",
     "write_judge",
     "write_judgement",
 ]

@@ -66,8 +66,10 @@ def hash_all(keys: UInt64[np.ndarray, " pairs"]) -> str:
 
 def content_keys(pairs: Pairs, executor: Executor = LOCAL) -> Keys:
     """Return the hashes of all contents."""
-    captions = vector_keys(pairs.captions, executor)
-    said = captions if pairs.texts is None else text_keys(pairs.texts)
+    captions = said = vector_keys(pairs.captions, executor)
+    if pairs.texts is not None:
+        texts = np.array(pairs.texts, object)  # a list would be a tree with a leaf per text
+        said = map_rows(_part_of_texts, len(texts), executor, executor.put(texts))
     return Keys(vector_keys(pairs.images, executor), captions, said)
 
 
@@ -87,6 +89,10 @@ def _part_keys(vectors: Rows, start: int, stop: int) -> UInt64[np.ndarray, " row
     blocks = np.array_split(np.arange(start, stop), -(-(stop - start) // BLOCK))
     keys = [hash_rows(vectors[rows]) for rows in blocks]
     return np.concatenate(keys)
+
+
+def _part_of_texts(texts: np.ndarray, start: int, stop: int) -> UInt64[np.ndarray, " texts"]:
+    return text_keys(texts[start:stop])
 
 
 def text_keys(texts: Sequence[str]) -> UInt64[np.ndarray, " texts"]:

@@ -80,7 +80,7 @@ def judge_pairs(
         judgement.
       judge: a judge that an audit has kept (`open_judge`); it judges instead of the detector, with
         its own folds. None: models are fitted to these pairs.
-      rows: `fit_rows(pairs)`, if it was computed before; a kept judge has its own fits instead.
+      rows: `rows_for(pairs, judge)`, if it was computed before.
       executor: computes the parts, in this process or in others; with `Stored`, a call with the
         same arguments resumes after a stop (`l2rm_jax.jobs`).
 
@@ -103,6 +103,18 @@ def judge_pairs(
         return _judge(say, pairs, rows, detector, name, folds, top, seed, judge, executor)
 
 
+def rows_for(pairs: Pairs, judge: KeptJudge | None = None, executor: Executor = LOCAL) -> PairRows:
+    """Return pairs with one vector per image and per caption, by the fits of a kept judge if given.
+
+    Raises:
+      DataError: as `fit_rows`, or the pairs do not fit the judge.
+    """
+    if judge is None:
+        return fit_rows(pairs, executor)
+    check_sides(judge, pairs)
+    return PairRows(rows_by(pairs, judge.fits), judge.fits)
+
+
 def _judge(
     say: Callable[[int], None],
     pairs: Pairs,
@@ -117,12 +129,8 @@ def _judge(
 ) -> Judgement | None:
     """Judge the pairs as `judge_pairs` does, and call `say` at the start of each stage."""
     say(0)
-    fingerprint, fits = pairs.fingerprint, None
-    if judge is None:
-        pairs, fits = fitted or fit_rows(pairs)
-    else:
-        check_sides(judge, pairs)
-        pairs = rows_by(pairs, judge.fits)
+    fingerprint = pairs.fingerprint
+    pairs, fits = fitted or rows_for(pairs, judge)
     keys = content_keys(pairs, executor)
     placeholders = find_placeholders(keys.image, pairs.captions, pairs.image_of)
     of_all = keys.of_all(pairs.image_of)

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.data.pairs import SUSPICIOUS, Pairs
-from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.vectors import Fits, are_sets
 from l2rm_jax.errors import DataError
 from l2rm_jax.judging.classify import kinds

@@ -30,11 +30,18 @@ class WordWeights(NamedTuple):
 
 
 class WordRows:
-    """Captions' vectors [captions, dimensions], computed when they are read."""
+    """Captions' vectors [captions, dimensions], computed when they are read.
 
-    def __init__(self, weights: scipy.sparse.csr_array, directions: np.ndarray):
-        self._weights, self._directions = weights, directions
-        self.shape = weights.shape[0], directions.shape[1]
+    Args:
+      arrays: weights of the words of each caption, as data, indices and starts of a sparse matrix
+        [captions, words] in rows, and the directions [words, dimensions].
+    """
+
+    def __init__(self, *arrays: np.ndarray):
+        *sparse, self._directions = self.arrays = arrays
+        shape = len(arrays[2]) - 1, len(self._directions)
+        self._weights = scipy.sparse.csr_array(tuple(sparse), shape=shape)
+        self.shape = shape[0], self._directions.shape[1]
 
     def __getitem__(self, rows: Int[np.ndarray, " n"]) -> Float32[np.ndarray, "n dimensions"]:
         return self._weights[rows] @ self._directions
@@ -49,7 +56,8 @@ def word_rows(tokens: Sequence[Int[np.ndarray, " words"]], fitted: WordWeights) 
     """
     counts = word_counts(tokens)
     counts.resize(len(tokens), len(fitted.rarity))
-    return WordRows(weighted_counts(counts, fitted.rarity), fitted.directions)
+    weights = weighted_counts(counts, fitted.rarity)
+    return WordRows(weights.data, weights.indices, weights.indptr, fitted.directions)
 
 
 def fit_words(tokens: Sequence[Int[np.ndarray, " words"]]) -> WordWeights:

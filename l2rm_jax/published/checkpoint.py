@@ -63,9 +63,6 @@ def read_trained_vocabulary(data_config: ConfigDict) -> Vocabulary:
     A network's word embedding is indexed by the vocabulary of its training, so a vocabulary built
     from the given captions would not fit.
 
-    Args:
-      data_config: the section `data` of a config.
-
     Raises:
       ConfigError: `data.vocabulary` or `data.path` is empty.
       DataError: the vocabulary cannot be read.

@@ -13,45 +13,43 @@ from l2rm_jax.config import default
 from l2rm_jax.errors import CheckpointError
 from l2rm_jax.models import RetrievalModel, make_model
 
-# Path of a Flax module -> name of the authors' layer.
-_IMAGE = {
-    "regions/projection": "img_enc.fc",
-    "attention/local_projection": "sim_enc.v_global_w.embedding_local.0",
-    "attention/global_projection": "sim_enc.v_global_w.embedding_global.0",
-    "attention/common": "sim_enc.v_global_w.embedding_common.0",
+# Name of the authors' layer -> path of our module, and shape of the weight, one letter per axis;
+# linear layers are [outputs, inputs]. V: words in the vocabulary, W: word_dim, D: embed_dim,
+# S: sim_dim, F: features of a region, R: regions of an image, G = 3 D: gates of the GRU.
+_LINEARS = {
+    "img_enc.fc": ("image_encoder/regions/projection", "DF"),
+    **{
+        f"sim_enc.{side}_global_w.embedding_{theirs}.0": (f"{ours}_encoder/attention/{layer}", axes)
+        for side, ours in (("v", "image"), ("t", "text"))
+        for theirs, layer, axes in (
+            ("local", "local_projection", "DD"),
+            ("global", "global_projection", "DD"),
+            ("common", "common", "1D"),
+        )
+    },
+    "sim_enc.sim_tranloc_w": ("similarity_head/local", "SD"),
+    "sim_enc.sim_tranglo_w": ("similarity_head/overall", "SD"),
+    "sim_enc.sim_eval_w": ("similarity_head/score", "1S"),
 }
-_IMAGE_NORMS = {
-    "attention/local_norm": "sim_enc.v_global_w.embedding_local.1",
-    "attention/global_norm": "sim_enc.v_global_w.embedding_global.1",
+_NORMS = {
+    "sim_enc.v_global_w.embedding_local.1": ("image_encoder/attention/local_norm", "R"),
+    "sim_enc.v_global_w.embedding_global.1": ("image_encoder/attention/global_norm", "D"),
 }
-_TEXT = {
-    "attention/local_projection": "sim_enc.t_global_w.embedding_local.0",
-    "attention/global_projection": "sim_enc.t_global_w.embedding_global.0",
-    "attention/common": "sim_enc.t_global_w.embedding_common.0",
-}
-_HEAD = {
-    "local": "sim_enc.sim_tranloc_w",
-    "overall": "sim_enc.sim_tranglo_w",
-    "score": "sim_enc.sim_eval_w",
-}
-
-# Shapes of the authors' parameters, one letter per axis; linear layers are [outputs, inputs].
-# V: words in the vocabulary, W: word_dim, D: embed_dim, S: sim_dim, F: features of a region,
-# R: regions of an image, G = 3 D: gates of the GRU.
-_LINEAR_SHAPES = {
-    "img_enc.fc": "DF",
-    **dict.fromkeys((f"sim_enc.{x}_global_w.embedding_local.0" for x in "vt"), "DD"),
-    **dict.fromkeys((f"sim_enc.{x}_global_w.embedding_global.0" for x in "vt"), "DD"),
-    **dict.fromkeys((f"sim_enc.{x}_global_w.embedding_common.0" for x in "vt"), "1D"),
-    "sim_enc.sim_tranloc_w": "SD",
-    "sim_enc.sim_tranglo_w": "SD",
-    "sim_enc.sim_eval_w": "1S",
-}
-_NORM_SHAPES = {
-    "sim_enc.v_global_w.embedding_local.1": "R",
-    "sim_enc.v_global_w.embedding_global.1": "D",
-}
+_GATE, _GATE_NORM = "sim_enc.SAF_module.attn_sim_w", "sim_enc.SAF_module.bn"
+_GRAPH = {"graph_query_w": "query", "graph_key_w": "key", "sim_graph_w": "update"}
 _GRU_SHAPES = {"weight_ih_l0": "GW", "weight_hh_l0": "GD", "bias_ih_l0": "G", "bias_hh_l0": "G"}
+
+
+def _linears(steps: int) -> dict[str, tuple[str, str]]:
+    """All linear layers of a network with `steps` of SGR's graph; 0 for SAF."""
+    if not steps:
+        return {**_LINEARS, _GATE: ("similarity_head/gate", "1S")}
+    graph = {
+        f"sim_enc.SGR_module.{step}.{theirs}": (f"similarity_head/graph_{step}/{ours}", "SS")
+        for step in range(steps)
+        for theirs, ours in _GRAPH.items()
+    }
+    return {**_LINEARS, **graph}
 
 
 def check_state_dict(weights: Mapping[str, np.ndarray], where: str) -> dict[str, int]:
@@ -126,34 +124,20 @@ def variables_from_state_dict(weights: Mapping[str, np.ndarray]) -> dict:
     Raises:
       KeyError: a parameter of the head is missing.
     """
-    params: dict = {"image_encoder": {}, "text_encoder": {}, "similarity_head": {}}
-    stats: dict = {"image_encoder": {}, "similarity_head": {}}
-    for ours, theirs in _IMAGE.items():
-        _put(params["image_encoder"], ours, linear_from_state_dict(weights, theirs))
-    for ours, theirs in _IMAGE_NORMS.items():
-        scale, mean = _batch_norm(weights, theirs)
-        _put(params["image_encoder"], ours, scale)
-        _put(stats["image_encoder"], ours, mean)
-    for ours, theirs in _TEXT.items():
-        _put(params["text_encoder"], ours, linear_from_state_dict(weights, theirs))
-    params["text_encoder"]["words"] = words_from_state_dict(weights)
-    for ours, theirs in _HEAD.items():
-        params["similarity_head"][ours] = linear_from_state_dict(weights, theirs)
-    if steps := graph_steps(weights):
-        layers = {"query": "graph_query_w", "key": "graph_key_w", "update": "sim_graph_w"}
-        for step in range(steps):
-            params["similarity_head"][f"graph_{step}"] = {
-                ours: linear_from_state_dict(weights, f"sim_enc.SGR_module.{step}.{theirs}")
-                for ours, theirs in layers.items()
-            }
-        del stats["similarity_head"]
-    else:
-        params["similarity_head"]["gate"] = linear_from_state_dict(
-            weights, "sim_enc.SAF_module.attn_sim_w"
-        )
-        norm, running = _batch_norm(weights, "sim_enc.SAF_module.bn")
-        params["similarity_head"]["gate_scale"] = norm["scale"].reshape(())
-        params["similarity_head"]["gate_shift"] = norm["bias"].reshape(())
+    params: dict = {}
+    stats: dict = {}
+    steps = graph_steps(weights)
+    for name, (path, _) in _linears(steps).items():
+        _put(params, path, linear_from_state_dict(weights, name))
+    for name, (path, _) in _NORMS.items():
+        scale, running = _batch_norm(weights, name)
+        _put(params, path, scale)
+        _put(stats, path, running)
+    _put(params, "text_encoder/words", words_from_state_dict(weights))
+    if not steps:
+        norm, running = _batch_norm(weights, _GATE_NORM)
+        for ours, theirs in (("gate_scale", "scale"), ("gate_shift", "bias")):
+            _put(params, f"similarity_head/{ours}", norm[theirs].reshape(()))
         stats["similarity_head"] = {k: v.reshape(()) for k, v in running.items()}
     return {"params": params, "batch_stats": stats}
 
@@ -174,16 +158,11 @@ def linear_from_state_dict(weights: Mapping[str, np.ndarray], name: str) -> dict
 
 def _shapes(steps: int) -> dict[str, str]:
     """Axis letters of every parameter of a network with `steps` of SGR's graph; 0 for SAF."""
-    linears, norms = dict(_LINEAR_SHAPES), dict(_NORM_SHAPES)
-    for step in range(steps):
-        for layer in ("graph_query_w", "graph_key_w", "sim_graph_w"):
-            linears[f"sim_enc.SGR_module.{step}.{layer}"] = "SS"
-    if not steps:
-        linears["sim_enc.SAF_module.attn_sim_w"], norms["sim_enc.SAF_module.bn"] = "1S", "1"
     shapes = {"txt_enc.embed.weight": "VW"}
-    for name, axes in linears.items():
+    for name, (_, axes) in _linears(steps).items():
         shapes |= {f"{name}.weight": axes, f"{name}.bias": axes[0]}
-    for name, axes in norms.items():
+    norms = {name: axes for name, (_, axes) in _NORMS.items()}
+    for name, axes in (norms if steps else {**norms, _GATE_NORM: "1"}).items():
         leaves = ("weight", "bias", "running_mean", "running_var")
         shapes |= {f"{name}.{leaf}": axes for leaf in leaves}
     for direction in ("", "_reverse"):
@@ -191,7 +170,7 @@ def _shapes(steps: int) -> dict[str, str]:
     return shapes
 
 
-def _put(tree: dict, path: str, value: dict) -> None:
+def _put(tree: dict, path: str, value: Any) -> None:
     """Store `value` in nested dictionaries, at keys separated by `/`."""
     *parents, leaf = path.split("/")
     for name in parents:

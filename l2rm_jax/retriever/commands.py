@@ -10,11 +10,10 @@ from l2rm_jax.data.npy_files import write_array
 from l2rm_jax.errors import DataError
 from l2rm_jax.jobs.files import check_new, new_directory, replace_lines
 from l2rm_jax.retriever.hits import Hits
-from l2rm_jax.retriever.loading import load
+from l2rm_jax.retriever.loading import load, open_vectors
 from l2rm_jax.retriever.retriever import Retriever
 from l2rm_jax.retriever.search import check_top_k
 from l2rm_jax.retriever.sources import open_named_split, scene_pictures, split_name
-from l2rm_jax.retriever.zero_shot import open_vectors
 from l2rm_jax.run.data_hashes import check_own_images
 from l2rm_jax.run.results import write_json
 

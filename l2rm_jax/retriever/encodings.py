@@ -13,10 +13,10 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.data.files import open_array
 from l2rm_jax.data.npy_files import write_array
-from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.pairs import taken
 from l2rm_jax.errors import ConfigError, DataError, expand_home, first_line
 from l2rm_jax.evaluation.codes import CodedCaptions
 from l2rm_jax.jobs.files import new_directory
@@ -135,19 +135,14 @@ class Encodings:
         return side_by_side / np.float32(np.sqrt(len(self.parts)))
 
     def __getitem__(self: E, rows: Rows) -> E:
-        taken = np.atleast_1d(np.arange(len(self))[rows])
-        source = self.source
-        if isinstance(source, RegionFeatures | Pixels):
-            source = source.take(taken)
-        elif source is not None:
-            source = [source[row] for row in taken]
+        some = np.atleast_1d(np.arange(len(self))[rows])
         return dataclasses.replace(
             self,
-            parts=tuple(self._take(part, taken) for part in self.parts),
-            ids=[self.ids[row] for row in taken],
-            texts=None if self.texts is None else [self.texts[row] for row in taken],
-            source=source,
-            **self._taken(taken),
+            parts=tuple(self._take(part, some) for part in self.parts),
+            ids=taken(self.ids, some),
+            texts=taken(self.texts, some),
+            source=taken(self.source, some),
+            **self._taken(some),
         )
 
     def save(self, path: str | Path) -> None:
@@ -206,9 +201,7 @@ class EncodedImages(Encodings):
         return path if os.path.isfile(path) else None
 
     def _taken(self, rows: Int[np.ndarray, " n"]) -> dict[str, Any]:
-        if self.captions is None:
-            return {}
-        return {"captions": [self.captions[row] for row in rows]}
+        return {"captions": taken(self.captions, rows)}
 
 
 class EncodedCaptions(Encodings):
@@ -220,15 +213,15 @@ class EncodedCaptions(Encodings):
     def _take(part: Any, rows: Int[np.ndarray, " n"]) -> Any:
         if isinstance(part, np.ndarray):
             return part[rows]
-        taken = []
+        groups = []
         for group in part:
             own = np.flatnonzero(np.isin(rows, group.rows))  # where the taken rows of this group go
             order = np.argsort(group.rows)
             places = order[np.searchsorted(group.rows[order], rows[own])]
             if len(own):
                 code = jax.tree.map(lambda x: x[places], group.code)  # noqa: B023
-                taken.append(CodedCaptions(own, code))
-        return taken
+                groups.append(CodedCaptions(own, code))
+        return groups
 
 
 def open_encodings(path: str | Path) -> EncodedImages | EncodedCaptions:

@@ -96,7 +96,12 @@ class Hits:
         if captions is None or self.asked.texts is None:
             return None if self.gallery.texts is None else self.gallery.texts[row]
         asked = set(tokenize(self.asked.texts[query]))
-        return max(captions[row], key=lambda caption: _overlap(asked, set(tokenize(caption))))
+
+        def overlap(caption: str) -> float:
+            words = set(tokenize(caption))
+            return len(asked & words) / max(1, len(asked | words))
+
+        return max(captions[row], key=overlap)
 
     def __repr__(self) -> str:
         return f"Hits({len(self):,} queries, {self.rows.shape[1]:,} each)"
@@ -167,11 +172,6 @@ class Hits:
 
 def _picture(encodings: Encodings, row: int, picture: Callable) -> Path | None:
     return picture(encodings, row) if isinstance(encodings, EncodedImages) else None
-
-
-def _overlap(asked: set[str], words: set[str]) -> float:
-    """Share of the words that two texts have in common."""
-    return len(asked & words) / max(1, len(asked | words))
 
 
 def _line(text: str) -> str:

@@ -14,9 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.data.pairs import Tokens
-from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.text import UNKNOWN, Vocabulary, load_sentence_splitter, tokenize
 from l2rm_jax.devices.batch import Batch
 from l2rm_jax.devices.hosts import advise_on_memory
@@ -27,8 +26,7 @@ from l2rm_jax.evaluation.scoring import paired_similarities, vector_similarities
 from l2rm_jax.models import RetrievalModel
 from l2rm_jax.models.encoders import ImageCode
 from l2rm_jax.pretrained.tokenizer import Pieces
-from l2rm_jax.retriever.encoder import WITH_ENCODER
-from l2rm_jax.retriever.sources import row_numbers
+from l2rm_jax.retriever.sources import WITH_ENCODER, row_numbers
 
 # One row per image or caption: vectors, or the codes that a head without vectors compares.
 ImagePart = Float[np.ndarray, "I D"] | ImageCode

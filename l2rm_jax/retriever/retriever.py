@@ -12,14 +12,12 @@ from jaxtyping import Float, Int
 from ml_collections import ConfigDict
 
 from l2rm_jax.console import progress_bar
-from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.errors import ConfigError, DataError, expand_home
 from l2rm_jax.evaluation.scoring import ignore_progress
 from l2rm_jax.pages import PageAlignment
 from l2rm_jax.pretrained.preparation import Preparation
 from l2rm_jax.retriever import search, sources
-from l2rm_jax.retriever.encoder import check_encoder, encode_pictures, encode_texts
 from l2rm_jax.retriever.encodings import (
     EncodedCaptions,
     EncodedImages,
@@ -29,7 +27,13 @@ from l2rm_jax.retriever.encodings import (
 )
 from l2rm_jax.retriever.hits import Hits
 from l2rm_jax.retriever.network import CaptionPart, ImagePart, Network
-from l2rm_jax.retriever.sources import Captions, Images
+from l2rm_jax.retriever.sources import (
+    Captions,
+    Images,
+    check_encoder,
+    encode_pictures,
+    encode_texts,
+)
 
 
 class Retriever:

@@ -1,4 +1,8 @@
-"""Read inputs to encode: arrays, texts, or the name of a split such as `data/mine:test`."""
+"""Read inputs to encode: arrays, texts, or the name of a split such as `data/mine:test`.
+
+A run keeps the record of the encoder that made its imported data, to encode captions and pictures
+as in training.
+"""
 
 import dataclasses
 import itertools
@@ -11,23 +15,24 @@ from jaxtyping import Int
 from ml_collections import ConfigDict
 
 from l2rm_jax.data import scenes
-from l2rm_jax.data.captions import caption_files
+from l2rm_jax.data.captions import caption_files, read_image_ids
 from l2rm_jax.data.contents import are_texts, as_list
-from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.data.frame_columns import as_numpy, as_vectors
-from l2rm_jax.data.ids import read_image_ids
 from l2rm_jax.data.layouts import SCENES, open_split
 from l2rm_jax.data.layouts.precomp import read_images
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.pictures import upright_pictures
-from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.record import check_files, read_record
 from l2rm_jax.data.scenes.drawing import write_png
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import ConfigError, DataError, expand_home, nearest_flag
+from l2rm_jax.pretrained.feature_encoder import PIXELS, Encoder
 from l2rm_jax.pretrained.preparation import Preparation, prepare
 
 SPLIT = "test"  # default split of a directory
+# Hint for captions that are text, when no encoder is known.
+WITH_ENCODER = "l2rm import --source=pairs.csv --encoder=transformers:DIR --out=D"
 
 Images = str | Path | np.ndarray | Sequence[Any]
 Captions = str | Sequence[str] | np.ndarray | RegionFeatures
@@ -86,14 +91,14 @@ def image_source(
     if isinstance(images, str) and Path(images).is_file():
         images = [images]
     if not isinstance(images, str):
-        images = _without_library(images)
+        images = _listed(images)
         items = _encoded_pictures(images, preparation, encode)
         if items is None:
             array = _array("images", images)
             counts = None if region_counts is None else np.asarray(region_counts)
             items = RegionFeatures.from_array(array, "images", counts)
-        elif ids is None:
-            ids = _file_names(images)
+        elif ids is None and all(isinstance(name, str | Path) for name in images):
+            ids = images
         return Source(items, _checked_ids(ids, len(items), "images"))
     if region_counts is not None or ids is not None:
         raise ConfigError(f"region_counts and ids cannot be combined with a directory ({images})")
@@ -108,41 +113,32 @@ def image_source(
     return Source(stored.images, stored.image_ids, texts, captions, record)
 
 
-def _without_library(images: Any) -> Any:
-    """Return an array of another library, or a column, as one of NumPy or as a list of names."""
-    if isinstance(images, np.ndarray | Sequence) or hasattr(images, "getexif"):  # of Pillow
+def _listed(images: Any) -> np.ndarray | Sequence[Any]:
+    """Return numbers of any library as an array of NumPy; names and pictures as a list."""
+    if hasattr(images, "getexif"):  # of Pillow
+        return [images]
+    if isinstance(images, Sequence):
         return images
     if not hasattr(images, "__array__"):
         return as_list("images", images)
     array = as_numpy(images)
-    return array.tolist() if array.dtype == object else array
+    return array.tolist() if array.dtype.kind in "OU" else array
 
 
 def _encoded_pictures(
-    images: Any,
+    images: np.ndarray | Sequence[Any],
     preparation: Preparation | None,
     encode: Callable[[Sequence[Any]], RegionFeatures] | None,
 ) -> RegionFeatures | Pixels | None:
     """Pixels or features of Pillow pictures or of named files; None for other images."""
+    is_array = isinstance(images, np.ndarray)
     if preparation is None:
-        is_text = isinstance(images, np.ndarray) and images.dtype.kind == "U"
-        first = images[0] if isinstance(images, Sequence) and len(images) else images
-        is_picture = isinstance(first, str | Path) or hasattr(first, "getexif")  # of Pillow
-        return encode(_as_list(images)) if encode and (is_text or is_picture) else None
-    if isinstance(images, np.ndarray) and images.dtype.kind != "U":
+        first = None if is_array or not len(images) else images[0]
+        is_picture = isinstance(first, str | Path) or hasattr(first, "getexif")
+        return encode(images) if encode and is_picture else None
+    if is_array:
         return Pixels.from_array(images, "images")
-    pictures = upright_pictures(_as_list(images))
-    return Pixels.from_array(prepare(pictures, preparation), "images")
-
-
-def _as_list(images: Any) -> list[Any]:
-    return list(images) if isinstance(images, Sequence | np.ndarray) else [images]
-
-
-def _file_names(images: Any) -> list[str] | None:
-    """Names of picture files; None if not all have names."""
-    names = _as_list(images)
-    return [*map(str, names)] if all(isinstance(name, str | Path) for name in names) else None
+    return Pixels.from_array(prepare(upright_pictures(images), preparation), "images")
 
 
 def caption_source(captions: Captions, ids: Sequence[str] | None) -> Source:
@@ -268,3 +264,87 @@ def _checked_ids(ids: Sequence[str] | None, count: int, name: str) -> Sequence[s
     if len(ids) != count:
         raise DataError(f"ids: found {len(ids)}, expected {count}, one per row of the {name}")
     return ids
+
+
+def check_encoder(gallery: str, record: Mapping[str, Any] | None, own: Any, run: str) -> None:
+    """Check that a directory was encoded like the training data of a run, if both record it.
+
+    Args:
+      gallery: name of its features.
+      record: its `dataset.json`; None without.
+      own: the encoder in the `dataset.json` of the run; None without.
+      run: name of the run.
+
+    Raises:
+      DataError: the model of the pictures differs.
+    """
+    found = record and record["encoder"] and record["encoder"].get("images")
+    expected = own and own.get("images")
+    if found and expected and _identity(found) != _identity(expected):
+        raise DataError(
+            f"{gallery}: found pictures encoded by {found['model']}, expected the encoder of "
+            f"{run}, {expected['model']}"
+        )
+
+
+def _identity(described: Mapping[str, Any]) -> Any:
+    """Return the part of an encoder's description that determines the features."""
+    if described.get("kind") == PIXELS:
+        return {name: value for name, value in described.items() if name != "model"}
+    return described["weights"]
+
+
+def encode_texts(encoder: Mapping[str, Any], texts: Sequence[str], run: str) -> RegionFeatures:
+    """Encode captions by the encoder that made the training captions of a run.
+
+    Raises:
+      DataError: there is no such encoder for captions, or its weights have changed.
+      L2RMError: the encoder cannot be loaded.
+    """
+    if encoder.get("captions") is None:
+        raise DataError(f"captions: found text, expected vectors, for {run}", hint=WITH_ENCODER)
+    made = _load(encoder, "captions", "tokens", run)
+    vectors, lengths = made.encode_captions(list(texts))
+    return RegionFeatures.from_array(vectors, "captions", lengths, vector="word")
+
+
+def encode_pictures(
+    encoder: Mapping[str, Any] | None, pictures: Sequence[Any], run: str
+) -> RegionFeatures:
+    """Encode pictures by the encoder that made the training features of a run.
+
+    Args:
+      encoder: the encoder in the `dataset.json` of the run; None if it was trained on features
+        from elsewhere.
+      pictures: Pillow pictures, or names of files.
+      run: name of the run.
+
+    Raises:
+      DataError: there is no such encoder, its weights have changed, or pictures are unreadable.
+      L2RMError: the encoder cannot be loaded.
+    """
+    if not (encoder and encoder.get("images")):
+        raise DataError(
+            f"images: found pictures, expected features, as {run} has no record of its encoder"
+        )
+    upright = upright_pictures(pictures)  # before an encoder is loaded
+    made = _load(encoder, "images", "patches", run)
+    return RegionFeatures.from_array(made.encode_images(upright), "images")
+
+
+def _load(encoder: Mapping[str, Any], side: str, in_tokens: str, run: str) -> Encoder:
+    """Load the encoder of a run, and check that the weights of a side are still the same.
+
+    `in_tokens` is the kind of features of this side if the import was made with tokens.
+    """
+    from l2rm_jax.run.choose_encoder import make_encoder
+
+    known = encoder[side]
+    made = make_encoder(encoder["name"], "patches" if known["kind"] == in_tokens else None)
+    now = made.describe()[side]
+    if now["weights"] != known["weights"]:
+        raise DataError(
+            f"{run}: found changed weights of {now['model']}, expected the weights that encoded "
+            f"its {side}"
+        )
+    return made

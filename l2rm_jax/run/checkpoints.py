@@ -89,14 +89,7 @@ class RunCheckpoints:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Wait for the saves in progress and release their threads.
-
-        Raises:
-          CheckpointError: a save failed.
-        """
+        """Wait for the saves in progress, release their threads, and raise if a save failed."""
         with self._logging, contextlib.ExitStack() as both:
             for manager in (self._latest, self._best):
                 both.enter_context(_save_errors(manager))
@@ -115,15 +108,11 @@ class RunCheckpoints:
     def newest(self) -> Path | None:
         """Directory of the newest checkpoint, or None; waits for a save in progress."""
         self.wait()
-        return self._newest_complete()
-
-    def _newest_complete(self) -> Path | None:
-        """Like `newest`, but without waiting: a save in progress does not count."""
         return newest_checkpoint(Path(self._latest.directory))
 
     def describe_loss(self) -> str:
         """Name the training that is lost if the process ends now; does not wait for a save."""
-        newest = self._newest_complete()
+        newest = newest_checkpoint(Path(self._latest.directory))
         return f"all training after checkpoint {newest.name}" if newest else "all training so far"
 
     def save(

@@ -12,12 +12,12 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.features import Pixels
 from l2rm_jax.devices.parallel import matmul_precision
 from l2rm_jax.errors import ConfigError, expand_home, nearest_path
 from l2rm_jax.pretrained.directory import POOLING_FILE, Pretrained, open_pretrained, read_kind
@@ -25,7 +25,6 @@ from l2rm_jax.pretrained.feature_encoder import (
     AT_ONCE,
     MAX_TOKENS,
     PIXELS,
-    CaptionEncoder,
     CaptionFeatures,
     Encoder,
     ImageFeatures,
@@ -39,18 +38,6 @@ from l2rm_jax.pretrained.specs import Bases
 from l2rm_jax.run.frozen_encoder import FrozenCaptions, FrozenImages
 
 _BATCH = 128  # captions that a model gets at once
-
-
-class Kind(NamedTuple):
-    """A kind of encoder: functions of a model's name and of whether to return tokens too.
-
-    Attributes:
-      load: loads an image model with its caption model, None if it has none.
-      load_captions: loads a model only for captions; None if this kind has none.
-    """
-
-    load: Callable[[str, bool], tuple[PictureEncoder, CaptionEncoder | None]]
-    load_captions: Callable[[str, bool], CaptionEncoder] | None = None
 
 
 def make_encoder(spec: str, tokens: str | None = None) -> Encoder:
@@ -89,10 +76,10 @@ def make_encoder(spec: str, tokens: str | None = None) -> Encoder:
     kind, name, *of_captions = parts = _parts(spec)
     for each in parts[1::2]:
         _refuse_missing_directory(each, spec)
-    images, captions = _KINDS[kind].load(name, with_tokens)
+    images, captions = _KINDS[kind][0](name, with_tokens)
     if of_captions:
         other, name = of_captions
-        load = _KINDS[other].load_captions
+        load = _KINDS[other][1]
         if load is None:
             raise ConfigError(
                 f"encoder: found {other}:{name} after +, which has no caption model, expected "
@@ -248,9 +235,11 @@ def _describe(opened: Pretrained) -> dict[str, str]:
     }
 
 
-_KINDS = {
-    "transformers": Kind(load_dual, load_captions),
-    "timm": Kind(lambda name, with_tokens: (load_backbone(name), None)),
-    "pixels": Kind(_load_pixels),
-    "jax": Kind(_load, _load_captions),
+# Functions of a model's name and of whether to return tokens too: one loads an image model with its
+# caption model, None if it has none, and the other a model only for captions, None for other kinds.
+_KINDS: dict[str, tuple[Callable[[str, bool], Any], Callable[[str, bool], Any] | None]] = {
+    "transformers": (load_dual, load_captions),
+    "timm": (lambda name, with_tokens: (load_backbone(name), None), None),
+    "pixels": (_load_pixels, None),
+    "jax": (_load, _load_captions),
 }

@@ -13,10 +13,9 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from l2rm_jax.data.contents import hash_array, hash_names
-from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.data.npy_files import still_whole
 from l2rm_jax.data.pairs import Pairs
-from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.record import is_undivided
 from l2rm_jax.data.train_pairs import Data, TrainPairs
 from l2rm_jax.devices.hosts import is_primary
@@ -28,18 +27,15 @@ from l2rm_jax.run.results import write_json
 _STATES = "states"  # in the file of the hashes: of the data's files
 
 
-def hash_data(data: Data) -> dict[str, str]:
+def _hash_splits(splits: Sequence[TrainPairs]) -> dict[str, str]:
     """Hash images, captions and pairs of each split by reading them once.
-
-    Args:
-      data: the data of a run, before any judgement.
 
     Returns:
       The hashes by the name of the part, such as "train images".
     """
     return {
         f"{split.split} {part}": digest
-        for split in data.splits
+        for split in splits
         for part, digest in _hash_split(split).items()
     }
 
@@ -61,7 +57,7 @@ def _hash_split(split: TrainPairs) -> dict[str, str]:
 def _hash_stored(digest: "hashlib.blake2b", features: RegionFeatures | Pixels) -> None:
     """Hash the stored numbers; unlike `contents.hash_features`, without a check of their values."""
     for block in features.blocks():
-        digest.update(np.ascontiguousarray(still_whole(features.array)[block * features.stride]))
+        digest.update(np.ascontiguousarray(still_whole(features.array)[block]))
     _hash_form(digest, features)
 
 
@@ -90,7 +86,8 @@ def keep_hashes(config: ConfigDict, data: Data, workdir: str | Path) -> None:
     if (Path(workdir) / CONFIG_FILE).exists():
         check_hashes(config, data.splits, workdir)
     elif config.data.path and is_primary():
-        write_json(Path(workdir) / HASHES_FILE, hash_data(data) | {_STATES: _states(data.splits)})
+        hashes = {**_hash_splits(data.splits), _STATES: _states(data.splits)}
+        write_json(Path(workdir) / HASHES_FILE, hashes)
 
 
 def check_hashes(config: ConfigDict, splits: Sequence[TrainPairs], workdir: str | Path) -> None:
@@ -118,11 +115,7 @@ def check_hashes(config: ConfigDict, splits: Sequence[TrainPairs], workdir: str 
     states = _states(splits)
     if all(state and saved.get(_STATES, {}).get(name) == state for name, state in states.items()):
         return
-    found = {
-        f"{split.split} {part}": digest
-        for split in splits
-        for part, digest in _hash_split(split).items()
-    }
+    found = _hash_splits(splits)
     if differs := [name for name in found if found[name] != saved.get(name)]:
         began = "" if before == path else f", from {before}"
         raise ConfigError(

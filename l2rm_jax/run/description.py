@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from l2rm_jax.data.run_words import describe_unknown
 from l2rm_jax.data.train_pairs import Data
 from l2rm_jax.data.word_report import report_words
-from l2rm_jax.data.word_vectors import describe_unknown
 from l2rm_jax.devices.batch import Batch
 from l2rm_jax.devices.operations import operations_per_second
 from l2rm_jax.devices.parallel import Replicas
@@ -47,11 +47,8 @@ def describe(run: Run, replicas: Replicas) -> str:
 
 def data_warnings(data: Data, judged: Summary | None) -> dict[str, str]:
     """Collect warnings about the training data before the first step."""
-    train = data.train
-    words = {}
-    if len(data.vocabulary):
-        words = report_words("train", train.captions, train.tokens, data.vocabulary).warnings
-    return {**words, **(judged.warnings if judged else {})}
+    words = report_words("train", data.train.captions, data.train.tokens, data.vocabulary)
+    return {**words.warnings, **(judged.warnings if judged else {})}
 
 
 def expected_epoch(run: Run, batch: dict[str, Batch], steps: int) -> str:

@@ -12,9 +12,8 @@ import numpy as np
 from jaxtyping import Float, Float16, Int32
 
 from l2rm_jax.data.batches import caption_batches, image_batches
-from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.data.pairs import Tokens
-from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.train_pairs import TrainPairs
 from l2rm_jax.models.pretrained import TextTransformer, VisionTransformer
 from l2rm_jax.models.pretrained.vision import to_numbers

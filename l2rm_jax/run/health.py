@@ -68,13 +68,7 @@ class Reference(NamedTuple):
 
 
 def make_reference(config: Any, dev: TrainPairs, method: Method) -> Reference:
-    """Make the reference for a run with this config and validation split.
-
-    Args:
-      config: config of the run.
-      dev: validation split.
-      method: method of the run.
-    """
+    """Make the reference for a run with this config and validation split."""
     size = config.train.batch_size
     equal, losses = jnp.zeros((size, size)), method.losses
     warmup = {losses[stream] for stream in losses if stream.startswith("warmup")}
@@ -148,18 +142,18 @@ class Health:
         """Warnings at the end of a run of any length, unless its last epoch has just given them.
 
         They are not part of the history, as a finished run may be given more epochs.
-
-        Args:
-          epochs: number of epochs of the run.
-          best_rsum: its best validation rSum.
         """
-        message = _end(best_rsum, self._reference)
+        at_chance = _at_chance(best_rsum, self._reference)
+        message = (
+            f"the run ends at chance: its best validation rSum is {at_chance}. The test table is "
+            f"not evidence about the method. {_try_to_rank(self._reference)}"
+        )
         fields = {"epoch": epochs, "phase": END, "sign": "ends_at_chance", "message": message}
         is_said = any(
             (warning["epoch"], warning["sign"]) == (epochs, "recall_at_chance")
             for warning in self.history["warnings"]
         )
-        self._ending = [fields] if message and not is_said else []
+        self._ending = [fields] if at_chance and not is_said else []
         return self._ending
 
     def _record_new(self, epoch: int, warnings: Warnings) -> list[dict]:
@@ -212,28 +206,19 @@ def epoch_warnings(
       reference: values that the numbers are compared with.
       first: each metric in the first epoch that reported it, of the epochs before.
     """
-    warnings = {
-        "recall_at_chance": _recall(report["rsum"], reference),
-        "flat_loss": _flat_loss(report, stream, reference),
-    }
-    known = {name: text for name, text in warnings.items() if text}
+    known = {}
+    if at_chance := _at_chance(report["rsum"], reference):
+        known["recall_at_chance"] = (
+            f"validation rSum is {at_chance}: the model ranks at random, so results that depend on "
+            f"its similarities are meaningless. {_try_to_rank(reference)}"
+        )
+    metric, flat = reference.flat_losses.get(stream, ("", 0.0))
+    if metric and abs(report[metric] - flat) < FLAT_TOLERANCE * flat:
+        known["flat_loss"] = (
+            f"{metric} is {report[metric]:.4g}; it is {flat:.4g} when all similarities are equal: "
+            f"the model does not distinguish pairs. {_try_to_learn(reference)}"
+        )
     return known | reference.own_warnings(report, first)
-
-
-def _recall(rsum: float, reference: Reference) -> str | None:
-    at_chance = _at_chance(rsum, reference)
-    return at_chance and (
-        f"validation rSum is {at_chance}: the model ranks at random, so results that depend on its "
-        f"similarities are meaningless. {_try_to_rank(reference)}"
-    )
-
-
-def _end(best_rsum: float, reference: Reference) -> str | None:
-    at_chance = _at_chance(best_rsum, reference)
-    return at_chance and (
-        f"the run ends at chance: its best validation rSum is {at_chance}. The test table is "
-        f"not evidence about the method. {_try_to_rank(reference)}"
-    )
 
 
 def _at_chance(rsum: float, reference: Reference) -> str | None:
@@ -244,18 +229,6 @@ def _at_chance(rsum: float, reference: Reference) -> str | None:
     return (
         f"{rsum:.1f}; chance with {reference.images} images of "
         f"{describe_counts(reference.captions_per_image)} captions is {chance:.1f} +/- {margin:.1f}"
-    )
-
-
-def _flat_loss(report: Mapping[str, float], stream: str, reference: Reference) -> str | None:
-    if stream not in reference.flat_losses:
-        return None
-    metric, flat = reference.flat_losses[stream]
-    if abs(report[metric] - flat) >= FLAT_TOLERANCE * flat:
-        return None
-    return (
-        f"{metric} is {report[metric]:.4g}; it is {flat:.4g} when all similarities are equal: the "
-        f"model does not distinguish pairs. {_try_to_learn(reference)}"
     )
 
 
@@ -276,10 +249,6 @@ def chance_rsum(images: int, captions_per_image: Counts) -> tuple[float, float]:
 
     The standard deviations of the six recalls are added, as for fully correlated recalls, because
     recalls at different k share their rankings.
-
-    Args:
-      images: number of images.
-      captions_per_image: captions of each image.
 
     Returns:
       The expected rSum and the margin, both in units of rSum (0 to 600).

@@ -25,7 +25,7 @@ from l2rm_jax.run.config_file import (
     with_changes,
     write_config,
 )
-from l2rm_jax.run.resident import resident_images
+from l2rm_jax.run.memory import resident_images
 from l2rm_jax.run.run import Run
 
 
@@ -97,7 +97,7 @@ def open_workdir(config: ConfigDict, data: Data, workdir: str | Path) -> Iterato
 
 
 def begin_epoch(run: Run, epoch: int) -> None:
-    """Start an epoch (counted from 0), or continue one that was stopped.
+    """Start an epoch (counted from 0) and its clock, or continue one that was stopped.
 
     Raises:
       DataError: the images stay on the devices, and a feature is not finite.
@@ -105,7 +105,8 @@ def begin_epoch(run: Run, epoch: int) -> None:
     """
     if run.plan is None:  # the epoch has not begun
         _take_networks(run, run.method.begin(epoch), epoch)
-    run.start_epoch(epoch)
+    run.state = run.state.replace(epoch=run.replicas.replicate(np.int32(epoch)))
+    run.position.setdefault("epoch_start", run.seconds)
     if run.resident is None and run.method.plan is not None:
         run.resident = resident_images(run.data.train.images, run.replicas)
 

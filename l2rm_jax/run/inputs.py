@@ -1,24 +1,28 @@
 """The config and the data of a run, checked before any device is used."""
 
+import math
 from pathlib import Path
+from typing import Any
 
 from ml_collections import ConfigDict
 
+from l2rm_jax.config import FIELDS, default, flat
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.loading import load_data
 from l2rm_jax.data.streams import check_batch_size, check_queue_length
 from l2rm_jax.data.train_pairs import Data, TrainPairs
 from l2rm_jax.devices.parallel import matmul_precision
-from l2rm_jax.errors import Problems, named_errors
+from l2rm_jax.errors import ConfigError, Problems, named_errors
 from l2rm_jax.evaluation.protocols import check_protocols, parse_protocols
 from l2rm_jax.methods import Method, make_method
 from l2rm_jax.methods.pair_weights import check_weights
 from l2rm_jax.models import check_word_noise, make_model
 from l2rm_jax.run.fold_runs import check_detector, fold_config, is_trained
 from l2rm_jax.run.judgement import check_judgement, uses_judgement
+from l2rm_jax.run.load_trained import check_start_fields
 from l2rm_jax.run.pretrained import check_pretrained_fields, find_pretrained
-from l2rm_jax.run.start import check_start_fields
-from l2rm_jax.run.validate_config import check_fields, with_valid_fields
+
+_LARGEST_INT = 2**31 - 1  # devices use 32-bit integers
 
 
 def read_data(config: ConfigDict, workdir: str | Path) -> Data:
@@ -81,8 +85,8 @@ def check_values(*splits: TrainPairs) -> None:
     problems = Problems()
     for split in splits:
         for features in (split.images, split.tokens):
-            if isinstance(features, RegionFeatures):
-                problems.attempt(features.check_values)
+            for block in features.blocks() if isinstance(features, RegionFeatures) else ():
+                problems.attempt(features.rows, block)
     problems.raise_all()
 
 
@@ -134,3 +138,62 @@ def check_test_size(config: ConfigDict, test: TrainPairs) -> None:
       ConfigError: names the protocol and its requirement.
     """
     check_protocols(config.evaluation.protocol, len(test.images), test.captions_per_image)
+
+
+def check_fields(config: ConfigDict) -> None:
+    """Check the type and the range of every field.
+
+    Names of methods, heads, protocols and the like are checked by `check_settings`.
+
+    Raises:
+      ConfigError: one message for each invalid field, with its value and the expected ones; or
+        the run would have no epoch at all.
+    """
+    problems = list(_field_problems(config).values())
+    if not problems and config.train.warmup_epochs + config.train.epochs == 0:
+        problems.append("train.warmup_epochs, train.epochs: expected at least one epoch in all")
+    if problems:
+        raise ConfigError(*problems)
+
+
+def with_valid_fields(config: ConfigDict) -> ConfigDict:
+    """Copy of the config with every invalid field reset to its default."""
+    values, copy = flat(config), default(config.plugins)
+    for name in _field_problems(config):
+        del values[name]
+    copy.update_from_flattened_dict(values)
+    return copy
+
+
+def _field_problems(config: ConfigDict) -> dict[str, str]:
+    """Error message for each field whose value has the wrong type or is out of range."""
+    values = flat(config)
+    problems = {
+        name: f"{name}: found {values[name]!r}, expected {expected}"
+        for name, default_value in flat(default(config.plugins)).items()
+        if (expected := _expected_type(name, values[name], default_value))
+    }
+    problems |= {
+        name: f"{name}: found {values[name]!r}, expected {field.allowed.words}"
+        for name, field in FIELDS.items()
+        if name not in problems and field.allowed and not field.allowed.holds(values[name])
+    }
+    return problems
+
+
+def _expected_type(name: str, value: Any, default_value: Any) -> str | None:
+    """Describe the value that the default's type requires; None if `value` meets it."""
+    kind = type(default_value)
+    if type(value) is not kind and not (kind is float and type(value) is int):
+        return f"a value of type {kind.__name__}"
+    if kind is int and abs(value) > _LARGEST_INT:
+        return f"{-_LARGEST_INT} to {_LARGEST_INT}"
+    if (
+        kind is float
+        and not math.isfinite(value)
+        and (name, value) != ("optim.grad_clip", math.inf)
+    ):
+        return "a finite number"
+    if kind is str and "\0" in value:
+        return "text without the character NUL"
+    return None

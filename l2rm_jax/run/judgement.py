@@ -1,4 +1,4 @@
-"""The judgement of a run's training pairs: made once, kept in the workdir, used by the method.
+"""The judgement of a run's training pairs, used by the method, and their last split by loss.
 
 `split.by=judgement`, `data.filter=judgement` and `train.draw=judgement` or `rematched` use it.
 """
@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.console import say
 from l2rm_jax.data import filters
-from l2rm_jax.data.files import open_arrays
+from l2rm_jax.data.files import open_arrays, replace_arrays
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.train_pairs import Data, Rematched, TrainPairs
 from l2rm_jax.devices.hosts import is_primary, on_any_host, wait_for_file
@@ -33,12 +33,14 @@ from l2rm_jax.judging import (
 )
 from l2rm_jax.judging.posterior import RANKING_AUROC
 from l2rm_jax.judging.verdict import rate_sentence
-from l2rm_jax.methods import Method
+from l2rm_jax.methods import LossSplit, Method
 from l2rm_jax.methods.split import split_quality
 from l2rm_jax.run.fold_runs import is_trained
 from l2rm_jax.run.sampling import DRAWS, EVEN, REMATCHED
 
+SPLIT_FILE = "loss_split.npz"  # of the work directory: loss, posterior and side per pair
 _KEPT = ("a judgement of pairs", "remove it to have the pairs judged again")
+_KEPT_SPLIT = ("a split of pairs", "the next epoch that the run trains writes it again")
 
 # Called with the data and an epoch, opens the detector that judges before that epoch.
 OpenDetector = Callable[[Data, int], AbstractContextManager[Detector]]
@@ -274,12 +276,7 @@ def _rematched(
 def kept_by_judgement(
     settings: ConfigDict, posterior: Float[np.ndarray, " pairs"]
 ) -> Int[np.ndarray, " kept"]:
-    """Rows of the pairs that `data.filter=judgement` keeps.
-
-    Args:
-      settings: the `data` part of the config.
-      posterior: probability that each pair is mismatched.
-    """
+    """Rows of the pairs that `data.filter=judgement` keeps."""
     return np.flatnonzero(1 - posterior > settings.filter_value)
 
 
@@ -327,3 +324,31 @@ def _warnings(judgement: Judgement) -> dict[str, str]:
             "train.draw=even"
         )
     }
+
+
+def keep_split(
+    workdir: Path, epoch: int, stored_image: Int[np.ndarray, " N"], split: LossSplit
+) -> None:
+    """Write the split made before an epoch (counted from 1); it replaces an earlier one."""
+    arrays = {"epoch": np.array(epoch), "image": stored_image, **split._asdict()}
+    replace_arrays(workdir / SPLIT_FILE, arrays)
+
+
+def last_split(workdir: str | Path, stored_image: Int[np.ndarray, " N"]) -> LossSplit | None:
+    """Read the last split of a run; None if the run has made none.
+
+    Raises:
+      DataError: the file is damaged, or of other pairs.
+    """
+    path = Path(workdir) / SPLIT_FILE
+    if not path.exists():
+        return None
+    with open_arrays(path, *_KEPT_SPLIT) as file:
+        image = file["image"]
+        split = LossSplit(*(file[name] for name in LossSplit._fields))
+    if not np.array_equal(image, stored_image):
+        raise DataError(
+            f"{path}: found a split of {len(image)} other pairs, expected the "
+            f"{len(stored_image)} that the run trains on"
+        )
+    return split

@@ -139,13 +139,11 @@ def directories(config: ConfigDict) -> dict[str, Use]:
     text, image = (
         model[side.encoder] if side.is_used(config) else None for side in (CAPTIONS, IMAGES)
     )
-    if model.pretrained_images:
-        uses = {
-            PRETRAINED: Use(model.pretrained, text, None),
-            PRETRAINED_IMAGES: Use(model.pretrained_images, None, image),
-        }
-    else:
-        uses = {PRETRAINED: Use(model.pretrained, text, image)}
+    own, shared = (image, None) if model.pretrained_images else (None, image)
+    uses = {
+        PRETRAINED: Use(model.pretrained, text, shared),
+        PRETRAINED_IMAGES: Use(model.pretrained_images, None, own),
+    }
     return {name: use for name, use in uses.items() if use.text_encoder or use.image_encoder}
 
 
@@ -153,10 +151,6 @@ def find_pretrained(config: ConfigDict, workdir: str | Path | None) -> Encoders 
     """Open the pretrained encoders of a run; None if it has none.
 
     A run that has started has copies of its own, and never needs the directories again.
-
-    Args:
-      config: config of the run.
-      workdir: its work directory; None for one that has not started.
 
     Raises:
       ConfigError, DataError: as `open_pretrained`; lists the faults of all directories.
@@ -236,11 +230,6 @@ def with_judged_vectors(config: ConfigDict, data: Data, workdir: str | Path) -> 
     pretrained: trained encoders would know the pairs. They are made once, by host 0,
     and kept in the work directory.
 
-    Args:
-      config: config of the run.
-      data: its data.
-      workdir: its work directory.
-
     Raises:
       DataError: the kept vectors are damaged, or of other captions, images or weights.
     """
@@ -275,11 +264,6 @@ def pretrained_arrays(encoders: Encoders, config: ConfigDict, params: Any) -> di
 
     A run that begins at the cosines of a CLIP or SigLIP and learns their scale begins with that of
     the model.
-
-    Args:
-      encoders: the pretrained encoders.
-      config: config of the run.
-      params: its parameters.
     """
     arrays = encoders.parameters()
     if GROUP in params and not config.model.embed_dim:

@@ -1,4 +1,4 @@
-"""Results of a run: the rows of its result table, `results.json`, and software versions."""
+"""Results of a run: `results.json`, chance, and software versions."""
 
 import importlib.metadata
 import json
@@ -13,24 +13,12 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from l2rm_jax.data.train_pairs import TrainPairs
-from l2rm_jax.evaluation.protocols import chance_rows, recall_rows
+from l2rm_jax.evaluation.protocols import chance_rows
 from l2rm_jax.jobs.files import replace_file
 from l2rm_jax.jobs.regular_files import JSON, read_regular
 from l2rm_jax.version import __version__
 
 RESULTS_FILE = "results.json"
-
-
-def result_rows(sims: np.ndarray, test: TrainPairs, evaluation: ConfigDict) -> dict[str, dict]:
-    """Rows of the result table, by protocol.
-
-    Args:
-      sims: similarities of the test split, `[images, captions]`.
-      test: the test split.
-      evaluation: the section `evaluation` of the config.
-    """
-    settings = evaluation.protocol, evaluation.dual_softmax
-    return recall_rows(sims, test.captions_per_image, *settings)
 
 
 def chance_of(test: TrainPairs, evaluation: ConfigDict) -> dict[str, dict]:

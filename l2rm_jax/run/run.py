@@ -35,12 +35,11 @@ from l2rm_jax.models import make_model
 from l2rm_jax.run.checkpoints import RunCheckpoints
 from l2rm_jax.run.health import Health, make_reference, require_finite
 from l2rm_jax.run.inputs import check_train_size
-from l2rm_jax.run.memory_hints import scoring_hints, training_hints
+from l2rm_jax.run.load_trained import with_start
+from l2rm_jax.run.memory import ResidentImages, scoring_hints, training_hints
 from l2rm_jax.run.pair_scores import collect_rows, encode_images
 from l2rm_jax.run.pretrained import pretrained_arrays, with_pretrained, with_word_vectors
-from l2rm_jax.run.resident import ResidentImages
 from l2rm_jax.run.sampling import draw_pairs
-from l2rm_jax.run.start import with_start
 
 
 class Run:
@@ -165,11 +164,6 @@ class Run:
         """Replace the state by the state of the best checkpoint."""
         self.state = self.replicas.replicate(self.best_state())
 
-    def start_epoch(self, epoch: int) -> None:
-        """Set the learning rate and the clock of an epoch (counted from 0)."""
-        self.state = self.state.replace(epoch=self.replicas.replicate(np.int32(epoch)))
-        self.position.setdefault("epoch_start", self.seconds)
-
     def make_plan(self, epoch: int) -> EpochPlan:
         """Make the plan of an epoch (counted from 0): which pairs it trains on.
 
@@ -232,11 +226,7 @@ class Run:
         self._train_step.compile_ahead(self.state, self.shard(batch))
 
     def train_step(self, batch: dict[str, Batch]) -> dict[str, jax.Array]:
-        """Do one update and return its metrics, which may still be on the device.
-
-        Args:
-          batch: as in `compile_step`.
-        """
+        """Do one update and return its metrics, which may still be on the device."""
         with self._training_memory():
             self.state, metrics = self._train_step(self.state, batch)
             self._run_ahead.limit(metrics)
@@ -266,22 +256,17 @@ class Run:
         require_finite({"norm of the parameters": norm}, self.step, epoch)
         return recalls(self.score(self.data.dev), self.data.dev.captions_per_image)
 
-    def score_test(self, score: Callable = Scorer.similarities, *inputs: Any) -> Any:
-        """Score the test split with the best model, which replaces the state.
+    def score(self, split: TrainPairs, score: Callable = Scorer.similarities, *inputs: Any) -> Any:
+        """Score any split with the current model.
 
         Args:
+          split: the split.
           score: method of `Scorer` to call; similarities of all pairs by default.
           *inputs: its further arguments.
 
         Raises:
-          CheckpointError: there is no best checkpoint, or it cannot be restored.
           DivergedError: the scores are not finite.
         """
-        self.restore_best()
-        return self.score(self.data.test, score, *inputs)
-
-    def score(self, split: TrainPairs, score: Callable = Scorer.similarities, *inputs: Any) -> Any:
-        """Score any split with the current model; `score` and `inputs` as in `score_test`."""
         networks = [self._variables(n) for n in range(self.method.networks)]
         hints = scoring_hints(self.config, self.model.is_product)
         with advise_on_memory(f"scoring {split.split}", hints):

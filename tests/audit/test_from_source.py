@@ -41,7 +41,7 @@ def encoded_blocks(tmp_path, monkeypatch) -> list[int]:
             counts.append(len(pictures))
             return super().encode_images(pictures)
 
-    monkeypatch.setattr(importer, "_load_encoder", lambda request: Counting())
+    monkeypatch.setattr(importer, "load_encoder", lambda name, tokens: Counting())
     return counts
 
 

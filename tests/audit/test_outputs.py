@@ -110,10 +110,14 @@ def test_without_pyarrow_the_table_is_csv(tmp_path, monkeypatch):
 
 def test_scores_are_what_the_filter_takes(written):
     config = SimpleNamespace(
-        filter="score", scores=str(written / "scores.npy"), filter_value=0.5, train_images=0
+        filter="score",
+        scores=str(written / "scores.npy"),
+        filter_value=0.5,
+        train_images=0,
+        path="",
     )
     matched = np.ones(PAIRS, bool)
-    kept = filters.kept_pairs(config, matched, filters.run_scores(config, matched))
+    kept, _ = filters.kept_pairs(config, matched)
     np.testing.assert_array_equal(kept, np.load(written / "kept.npy"))
     np.testing.assert_array_equal(kept, np.flatnonzero(POSTERIOR <= 0.5))
 

@@ -6,7 +6,7 @@ from l2rm_jax.config import FIELDS, SECTIONS, default, flat
 from l2rm_jax.config.field import at_least, between, one_of
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.run.config_file import with_changes
-from l2rm_jax.run.validate_config import check_fields
+from l2rm_jax.run.inputs import check_fields
 
 
 def test_a_config_has_the_fields_of_the_table_and_their_defaults():

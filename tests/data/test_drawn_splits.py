@@ -11,14 +11,13 @@ from l2rm_jax import main, open_pairs
 from l2rm_jax.config import default
 from l2rm_jax.data.content_hashes import hash_images
 from l2rm_jax.data.drawn_splits import INDEX_FILE, SPLITS, Drawn, draw_run_splits, draw_splits
-from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.data.loading import (
     load_data,
     load_train,
-    open_vector_pairs,
+    open_untokenized,
     save_vocabulary_and_index,
 )
-from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.record import is_undivided
 from l2rm_jax.errors import DataError
 from l2rm_jax.evaluate import evaluate_runs
@@ -203,7 +202,7 @@ def test_other_splits_of_the_directory_are_an_error_that_names_split(directory):
         for read, inputs in (
             (open_pairs, (directory, split)),
             (image_source, (f"{directory}:{split}", None, None, config.data)),
-            (open_vector_pairs, (config.data, split)),
+            (open_untokenized, (config.data, split)),
         ):
             with pytest.raises(DataError, match=rf"{split}: found .* train.*--split"):
                 read(*inputs)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from l2rm_jax.data.frame_columns import columns_of
+from l2rm_jax.data.frame_columns import columns_of, further_columns
 from l2rm_jax.data.frames import read_sides
 from l2rm_jax.errors import DataError
 
@@ -119,20 +119,30 @@ def test_texts_and_lists_of_texts_may_be_mixed():
     assert read_sides(table, "image", "caption").texts == list("abcde")
 
 
-def test_further_columns_are_numbers_or_objects():
-    further = {
-        "flag": [True, False, True, True],
-        "price": [1, 2.5, 3, 4],
-        "boxes": [[1], [1, 2], [], [3]],
-        "mixed": [1, "one", None, 2.0],
-        "name": np.array(["x", "y", "z", "w"]),
-    }
-    columns = read_sides(ROWS | further, "image", "caption").columns
-    kinds = {name: columns[name].dtype.kind for name in further}
-    assert kinds == {"flag": "b", "price": "f", "boxes": "O", "mixed": "O", "name": "O"}
-    assert {name: columns[name].tolist() for name in further} == {
-        name: list(values) for name, values in further.items()
-    }
+GAPS = {
+    "None": (["a", None, "b"], ["a", None, "b"]),
+    "NaN in texts": (["a", float("nan"), "b"], ["a", None, "b"]),
+    "nullable text": (lambda pd: pd.array(["a", None, "b"], dtype="string"), ["a", None, "b"]),
+    "nullable integers": (lambda pd: pd.array([1, None, 2**60 + 1], "Int64"), [1, None, 2**60 + 1]),
+    "nullable bools": (lambda pd: pd.array([True, None, False], "boolean"), [True, None, False]),
+    "days": (lambda pd: [pd.NaT, "x", pd.NA], [None, "x", None]),
+    "long integers": ([2**63, -1, 0], [2**63, -1, 0]),
+    "long integers beside floats": ([2**53 + 1, 0.5, 1], [2**53 + 1, 0.5, 1]),
+    "numbers": ([1, 0.5, 2], [1.0, 0.5, 2.0]),
+    "bools": ([True, False], [True, False]),
+    "lists": ([[1], [1, 2], []], [[1], [1, 2], []]),
+    "mixed": ([1, "one", None, 2.0], [1, "one", None, 2.0]),
+}
+
+
+@pytest.mark.parametrize("case", GAPS)
+def test_gaps_in_further_columns_are_none_and_no_digit_is_lost(case):
+    pandas = pytest.importorskip("pandas")
+    values, expected = GAPS[case]
+    table = {"column": values(pandas) if callable(values) else values}
+    found = further_columns(columns_of(table))["column"]
+    assert found.tolist() == expected
+    assert found.dtype.kind == {"bools": "b", "numbers": "f"}.get(case, found.dtype.kind)
 
 
 class Model:

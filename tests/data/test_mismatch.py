@@ -120,40 +120,22 @@ UNEVEN = np.sort(np.concatenate([np.arange(IMAGES), np.arange(CAPTIONS - IMAGES)
 
 @pytest.mark.parametrize("own", [OWN, UNEVEN], ids=["even", "uneven"])
 @pytest.mark.parametrize("protocol", ["image", "caption"])
-def test_write_then_read(tmp_path, protocol, own):
+def test_an_index_is_read_as_it_was_made(tmp_path, protocol, own):
     made = mismatch.generate(protocol, 0.5, 0, own, IMAGES)
     path = tmp_path / "index.npy"
-    mismatch.write(made, path)
-    stored = np.load(path)
-    assert stored.dtype == np.int64 and stored.shape == (CAPTIONS,)
+    np.save(path, made.stored_image.astype(np.int32))
     back = mismatch.read(path, own, IMAGES)
     assert np.array_equal(back.stored_image, made.stored_image)
     assert (back.protocol, back.source, back.rate_asked) == (protocol, str(path), None)
     assert (back.true_rate, back.kept_share) == (made.true_rate, made.kept_share)
 
 
-def test_image_protocol_written_per_caption_is_recognised(tmp_path):
-    made = mismatch.generate("image", 0.5, 0, OWN, IMAGES)
-    np.save(tmp_path / "index.npy", made.stored_image.astype(np.int32))
-    back = mismatch.read(tmp_path / "index.npy", OWN, IMAGES)
-    assert back.protocol == "image"
-    assert np.array_equal(back.stored_image, made.stored_image)
-
-
-def changed(place: int, value: int) -> np.ndarray:
-    index = np.arange(IMAGES)
-    index[place] = value
-    return index
-
-
 @pytest.mark.parametrize(
     ("index", "message"),
     [
-        (np.arange(IMAGES - 1), "found 199 entries"),
         (np.arange(IMAGES).astype(float), "found float64 .*expected one axis of integers"),
         (np.arange(IMAGES)[None], r"found int64 \[1, 200\]"),
-        (changed(7, IMAGES), "entry 7: found 200"),
-        (changed(9, -1), "entry 9: found -1"),
+        (np.arange(IMAGES) - 1, "entry 0: found -1"),
         (np.zeros(0, int), "no data"),
     ],
 )
@@ -169,7 +151,6 @@ def test_unusable_index_is_refused(tmp_path, index, message):
     ("protocol", "rate", "seed", "message"),
     [
         ("images", 0.2, 0, "protocol: found 'images'.*image.*caption"),
-        ("image", 1.0, 0, "rate: found 1.0"),
         ("caption", -0.1, 0, "rate: found -0.1"),
         ("caption", float("nan"), 0, "rate: found nan"),
         ("caption", 0.1, -1, "seed: found -1"),

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 from l2rm_jax.data.contents import checked_vectors, hash_array
-from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.data.files import open_array
 from l2rm_jax.data.npy_files import RowFile, still_whole, write_array
-from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.shards import ShardRows
 from l2rm_jax.errors import DataError
-from l2rm_jax.importing.vectors import scan_vectors
+from l2rm_jax.importing.features import scan_vectors
 from l2rm_jax.jobs.files import new_directory, new_file, replace_file
 from l2rm_jax.jobs.full_disk import named_if_full
 

@@ -9,9 +9,8 @@ import pytest
 
 from l2rm_jax import Pairs, open_pairs
 from l2rm_jax.data.content_hashes import hash_file, is_unchanged
-from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.data.pairs import same_pairs
-from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.vectors import as_rows
 from l2rm_jax.errors import ConfigError, DataError
 

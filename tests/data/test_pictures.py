@@ -1,6 +1,5 @@
 """Pictures from anywhere: large ones, many frames, and formats that could start a program."""
 
-import io
 import resource
 import subprocess
 import sys
@@ -9,17 +8,13 @@ import textwrap
 import numpy as np
 import pytest
 from PIL import Image
+from PIL.PngImagePlugin import PngImageFile
 
-from l2rm_jax.data.pictures import FORMATS, UnreadableError, open_picture
+from l2rm_jax.data.pictures import FORMATS, LARGEST_SIDE, UnreadableError, open_picture
 from l2rm_jax.pages.thumbnails import make_thumbnail
+from tests.importing.made import encoded, picture
 
 LIMIT = 1 << 20  # kB of memory of a process that opens a picture
-
-
-def encoded(picture: Image.Image, kind: str, **settings) -> bytes:
-    file = io.BytesIO()
-    picture.save(file, kind, **settings)
-    return file.getvalue()
 
 
 def test_every_format_is_read():
@@ -61,6 +56,7 @@ def test_a_small_file_of_many_pixels_is_refused_in_little_memory(tmp_path, mode,
     code = f"""
         from l2rm_jax.data.pictures import UnreadableError, open_picture
         from l2rm_jax.pages.thumbnails import make_thumbnail
+from tests.importing.made import encoded, picture
         content = open({str(file)!r}, "rb").read()
         try:
             open_picture(content)
@@ -112,3 +108,71 @@ def test_only_the_first_of_many_frames_is_read():
     content = encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
     picture, done = open_picture(content)
     assert done[0] == "first frame" and not np.asarray(picture).any()
+
+
+FRAMES = {"save_all": True, "append_images": [picture(1), picture(2)], "lossless": True}
+TURNED = Image.Exif()
+TURNED[0x0112] = 6
+CLEAR = Image.new("RGBA", (16, 16), (0, 0, 0, 0))
+WHITE = Image.new("RGB", (16, 16), "white")
+
+
+@pytest.mark.parametrize(
+    ("shown", "kind", "settings", "done", "expected"),
+    [
+        (picture(2), "PNG", {}, [], picture(2)),
+        (picture(2).convert("L"), "PNG", {}, [], picture(2).convert("L")),
+        (picture(2).convert("P"), "PNG", {}, ["P to RGB"], picture(2).convert("P")),
+        (picture(2).convert("CMYK"), "TIFF", {}, ["CMYK to RGB"], picture(2)),
+        (picture(0), "GIF", FRAMES, ["first frame"], None),
+        (picture(0), "WEBP", FRAMES, ["first frame"], picture(0)),
+        (picture(3).rotate(90), "PNG", {"exif": TURNED.tobytes()}, ["turned upright"], picture(3)),
+        (CLEAR, "PNG", {}, ["transparent to white"], WHITE),
+    ],
+)
+def test_odd_pictures_become_upright_rgb(shown, kind, settings, done, expected):
+    image, what = open_picture(encoded(shown, kind, **settings))
+    assert what == done or (expected is None and done[0] in what)
+    assert image.mode == "RGB" and image.size == (16, 16)
+    if expected is not None:
+        np.testing.assert_array_equal(np.asarray(image), np.asarray(expected.convert("RGB")))
+
+
+@pytest.mark.parametrize(
+    ("kind", "largest", "done"),
+    [
+        (np.int32, 255, "8 bits of more"),
+        (np.int32, 4095, "12 bits to 8"),
+        (np.int32, 65535, "16 bits to 8"),
+        (np.int32, 2**20 - 1, "20 bits to 8"),
+        (np.uint16, 255, "8 bits of more"),
+        (np.uint16, 1023, "10 bits to 8"),
+        (np.uint16, 4000, "12 bits to 8"),
+        (np.uint16, 16383, "14 bits to 8"),
+        (np.uint16, 65535, "16 bits to 8"),
+    ],
+)
+def test_grey_is_scaled_by_the_bits_that_its_values_fill(kind, largest, done):
+    """As 12-bit cameras and scanners write, or programs that keep 8 bits in 32."""
+    values = np.linspace(0, largest, 256).astype(kind).reshape(16, 16)
+    image, found = open_picture(encoded(Image.fromarray(values), "TIFF"))
+    assert found == [done]
+    grey = np.asarray(image)[..., 0].ravel().astype(int)
+    scale = 2 ** (int(done.split()[0]) - 8)
+    np.testing.assert_array_equal(grey, values.ravel() // scale)
+    assert grey[-1] >= 245
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+def test_large_pictures_are_reduced(kind):
+    image, done = open_picture(encoded(Image.new("RGB", (3 * LARGEST_SIDE, 300)), kind))
+    assert done == ["reduced"] and image.size == (LARGEST_SIDE, 100)
+
+
+@pytest.mark.parametrize("size", [(20000, 1), (1, 51), (102, 2)])
+def test_extreme_shapes_are_refused_before_they_are_decoded(size, monkeypatch):
+    content = encoded(Image.new("RGB", size), "PNG")
+    assert open_picture(encoded(Image.new("RGB", (50, 1)), "PNG"))[0].size == (50, 1)
+    monkeypatch.setattr(PngImageFile, "load", lambda picture: pytest.fail("it is decoded"))
+    with pytest.raises(UnreadableError, match=f"extreme shape: {size[0]} x {size[1]} pixels"):
+        open_picture(content)

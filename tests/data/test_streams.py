@@ -312,9 +312,6 @@ def test_unusable_streams_are_refused(streams, batch_size, error, message):
     [
         ({"queue_length": 24}, "queue_length: found 24, .* multiple of the batch size 16"),
         ({"queue_length": -16}, "queue_length: found -16"),
-        ({"buckets": (8, 8)}, "ascending"),
-        ({"buckets": ()}, "ascending"),
-        ({"max_words": 0}, "max_words: found 0"),
     ],
 )
 def test_unusable_settings_are_refused(settings, message):

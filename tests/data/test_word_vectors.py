@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from l2rm_jax.data.loading import load_data, save_vocabulary_and_index
+from l2rm_jax.data.run_words import describe_unknown, read_word_vectors
 from l2rm_jax.data.text import Vocabulary
-from l2rm_jax.data.word_vectors import describe_unknown, read_word_vectors
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.run.pretrained import with_word_vectors
 from tests.grid import make_cell, tiny_config

@@ -6,7 +6,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from l2rm_jax.devices.programs import keep_compiled_programs
+from l2rm_jax.devices.programs import LEAST_SECONDS, keep_compiled_programs
 
 
 @pytest.fixture
@@ -52,3 +52,15 @@ def test_a_home_that_cannot_be_written_to_keeps_none(kept, home):
 def test_a_cache_of_another_user_is_not_used(kept, monkeypatch, tmp_path):
     monkeypatch.setattr(os, "access", lambda *_: False)
     assert kept(HOME=str(tmp_path)) is None
+
+
+def test_small_programs_are_kept_unless_the_user_says_otherwise(kept, monkeypatch, tmp_path):
+    before = getattr(jax.config, LEAST_SECONDS)
+    try:
+        kept(HOME=str(tmp_path), JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="2")
+        assert getattr(jax.config, LEAST_SECONDS) == before
+        monkeypatch.delenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS")
+        kept(HOME=str(tmp_path))
+        assert getattr(jax.config, LEAST_SECONDS) == 0.05
+    finally:
+        jax.config.update(LEAST_SECONDS, before)

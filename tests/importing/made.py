@@ -1,13 +1,17 @@
 """Small pictures, tables of them, and an encoder without a model, for the tests of the import."""
 
+import contextlib
 import csv
 import io
 import json
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from pkgutil import resolve_name
+from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 from PIL import Image
 
 COUNT = 12  # pictures
@@ -20,7 +24,7 @@ class PixelEncoder:
     name = "pixels"
     cut_captions = 0
 
-    def __init__(self, tokens: str | None = None, words: bool = False):
+    def __init__(self, tokens: str | None = None, *, words: bool = False):
         self.tokens, self.words = tokens, words
 
     def describe(self) -> dict[str, Any]:
@@ -47,6 +51,70 @@ class PixelEncoder:
         for row, each in zip(tokens, words, strict=True):
             row[: len(each)] = each
         return tokens, lengths
+
+
+def load_encoder(name: str, tokens: str | None) -> PixelEncoder:
+    """The encoder of an import; one that is named `words` leaves captions as they are."""
+    return PixelEncoder(tokens, words=name == "words")
+
+
+class Imported(NamedTuple):
+    """An imported directory and its record."""
+
+    out: Path
+    record: dict[str, Any]
+
+    @property
+    def files(self) -> dict[str, Any]:
+        return read_directory(self.out)
+
+    @property
+    def pairs(self) -> dict[str, list[str]]:
+        return pairs_by_image(self.out)
+
+    @property
+    def rejected(self) -> list[str]:
+        """The lines of rejected rows."""
+        return self.files["rejected.csv"][1:]
+
+
+def imported(root: Path, source: Path | str, images: int = 0, **fields: Any) -> Imported:
+    """Import a source into a new directory of `root`, which is `root/out` at first.
+
+    Args:
+      root: the directory.
+      source: path of the source, from `root`.
+      images: number of images with a vector, of which the n-th begins with 3n; 0 encodes pictures.
+      fields: of the request.
+    """
+    from l2rm_jax.importing import Request  # of the extra `import`
+    from l2rm_jax.importing.importer import import_data
+
+    if images:
+        np.save(root / "vectors.npy", np.arange(images * 3.0).reshape(images, 3))
+        fields["image_vectors"] = str(root / "vectors.npy")
+    encoder = "" if "image_vectors" in fields else "pixels"
+    out = next(path for n in range(99) if not (path := root / f"out{n or ''}").exists())
+    request = Request(out, source and str(root / source), **{"encoder": encoder, **fields})
+    return Imported(out, import_data(request, load_encoder))
+
+
+@contextlib.contextmanager
+def interrupted(place: str, times: int = 1) -> Iterator[None]:
+    """Stop the body, as Ctrl-C does, at some call of a function, which `place` names."""
+    module, _, name = place.rpartition(".")
+    owner, calls = resolve_name(module), []
+    real = getattr(owner, name)
+
+    def end(*inputs, **settings):
+        calls.append(inputs)
+        if len(calls) == times:
+            raise KeyboardInterrupt
+        return real(*inputs, **settings)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(owner, name, end)
+        yield
 
 
 def letters(word: str) -> np.ndarray:

@@ -1,29 +1,23 @@
 """Mistakes in flags, table or names of pictures are found before an encoder is loaded."""
 
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.request import Request
 from l2rm_jax.run.choose_encoder import make_encoder
-from tests.importing.made import PixelEncoder, rows_of, write_csv, write_pictures
+from tests.importing.made import PixelEncoder, write_csv, write_pictures
 
-
-@pytest.fixture
-def table(tmp_path) -> Path:
-    return write_csv(tmp_path / "pairs.csv", rows_of(write_pictures(tmp_path)))
+TABLE = [("images/000.png", "a dog")]
 
 
 def refused(request: Request) -> ConfigError | DataError:
     """The error of an import that loads no encoder and leaves no directory."""
 
-    def load(_: Request) -> PixelEncoder:
+    def load(*_) -> PixelEncoder:
         raise AssertionError("the encoder was loaded")
 
     with pytest.raises((ConfigError, DataError)) as caught:
@@ -32,7 +26,8 @@ def refused(request: Request) -> ConfigError | DataError:
     return caught.value
 
 
-def test_mistyped_names_are_corrected(table, tmp_path):
+def test_mistyped_names_are_corrected(tmp_path):
+    table = write_csv(tmp_path / "pairs.csv", TABLE)
     np.save(tmp_path / "images.npy", np.ones((3, 4), np.float32))
     out = tmp_path / "out"
     column = refused(Request(out, str(table), caption_columns=("titel",), encoder="pixels"))
@@ -85,11 +80,12 @@ def test_pictures_without_files_are_one_line_with_a_likely_cause(tmp_path, name,
     assert error.hint == (hint and hint.format(**places))
 
 
-def test_an_encoder_that_cannot_be_loaded_leaves_no_directory(table):
-    def load(_: Request) -> PixelEncoder:
+def test_an_encoder_that_cannot_be_loaded_leaves_no_directory(root):
+    def load(*_) -> PixelEncoder:
         raise DataError("no weights")
 
-    request = Request(table.parent / "out", str(table), encoder="pixels")
+    table = write_csv(root / "pairs.csv", TABLE)
+    request = Request(root / "out", str(table), encoder="pixels")
     with pytest.raises(DataError, match="no weights"):
         import_data(request, load)
     assert not request.job.partial.exists()

@@ -4,20 +4,15 @@ import datetime
 import json
 
 import numpy as np
-import pytest
-
-pytest.importorskip("datasets", reason="the extra `import` is not installed")
-
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from l2rm_jax.data.columns import read_columns
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import DataError
-from l2rm_jax.importing.importer import import_data
-from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.splits import SPLITS
-from tests.importing.made import encoded, picture, write_csv, write_jsonl, write_tar
+from tests.importing.made import encoded, imported, picture, write_csv, write_jsonl, write_tar
 
 HEADER = ("filepath", "title", "seller", "uid", "split")
 # Images return later, and their captions are apart. Rows 3 and 9 are rejected: they have an empty
@@ -28,12 +23,6 @@ ROWS = [
     for split in ("unknown" if row == 9 else ("train", "train", "dev", "test")[row % 7 % 4],)
 ]
 ROWS[8] = ("9.jpg", *ROWS[8][1:])
-
-
-def import_table(source, out, images: int = 8, **fields) -> dict:
-    np.save(source.parent / "vectors.npy", np.random.default_rng(0).normal(size=(images, 3)))
-    vectors = str(source.parent / "vectors.npy")
-    return import_data(Request(out, str(source), image_vectors=vectors, max_rejected=1, **fields))
 
 
 def captions_and_columns(out) -> dict[str, tuple]:
@@ -71,24 +60,24 @@ def test_each_caption_has_the_values_of_its_row(tmp_path, kind, files):
     (tmp_path / "tables").mkdir()
     for number, own in enumerate(np.array_split(np.arange(len(ROWS)), files)):
         WRITERS[kind](tmp_path / "tables" / f"{number}.{kind}", [ROWS[row] for row in own])
-    record = import_table(tmp_path / "tables", tmp_path / "out")
+    found = imported(tmp_path, "tables", 8, max_rejected=1)
     number = int if kind == "parquet" else str
     expected = {
         caption: (seller, number(uid))
         for row, (_, caption, seller, uid, _) in enumerate(ROWS, 1)
         if row not in (3, 9)
     }
-    assert captions_and_columns(tmp_path / "out") == expected
-    assert record["columns"]["further"] == ("seller", "uid")
-    assert {f"{split}_columns.parquet" for split in SPLITS} < set(record["files"])
-    assert record["rows"]["rejected"] == 2
+    assert captions_and_columns(found.out) == expected
+    assert found.record["columns"]["further"] == ("seller", "uid")
+    assert {f"{split}_columns.parquet" for split in SPLITS} < set(found.record["files"])
+    assert found.record["rows"]["rejected"] == 2
 
 
 def test_a_row_the_reader_skips_moves_no_other(tmp_path):
-    path = tmp_path / "t.csv"
-    path.write_text("image,caption,shop\n1.jpg,one,a\n2.jpg,two,b,too,many\n3.jpg,three,c\n")
-    import_table(path, tmp_path / "out", 2, split="1,0,0")
-    assert captions_and_columns(tmp_path / "out") == {"one": ("a",), "three": ("c",)}
+    text = "image,caption,shop\n1.jpg,one,a\n2.jpg,two,b,too,many\n3.jpg,three,c\n"
+    (tmp_path / "t.csv").write_text(text)
+    found = imported(tmp_path, "t.csv", 2, max_rejected=1)
+    assert captions_and_columns(found.out) == {"one": ("a",), "three": ("c",)}
 
 
 def test_captions_of_a_row_share_its_values(tmp_path):
@@ -97,10 +86,10 @@ def test_captions_of_a_row_share_its_values(tmp_path):
         {"image": f"{n}.jpg", "en": [f"a {n}", f"b {n}"], "de": f"c {n}", "shop": n, "split": "x"}
         for n in range(3)
     ]
-    path = write_jsonl(tmp_path / "t.jsonl", rows)
-    import_table(path, tmp_path / "out", 3, split="1,0,0", caption_columns=("en", "de"))
+    write_jsonl(tmp_path / "t.jsonl", rows)
+    found = imported(tmp_path, "t.jsonl", 3, split="1,0,0", caption_columns=("en", "de"))
     expected = {f"{name} {n}": (str(n), "x") for n in range(3) for name in "abc"}
-    assert captions_and_columns(tmp_path / "out") == expected
+    assert captions_and_columns(found.out) == expected
 
 
 def test_values_keep_their_type(tmp_path):
@@ -115,8 +104,7 @@ def test_values_keep_their_type(tmp_path):
         **{"tags": ['["u"]', None, "[]"], "about": ['{"u": 1}'] * 3, "nothing": pa.nulls(3)},
     }
     pq.write_table(pa.table(table), tmp_path / "t.parquet")
-    import_table(tmp_path / "t.parquet", tmp_path / "out", 3, split="1,0,0")
-    columns = read_columns(tmp_path / "out", "train", 3)
+    columns = read_columns(imported(tmp_path, "t.parquet", 3).out, "train", 3)
     expected = {
         "uid": np.array([2**60 + 1, None, 7], object),
         "price": np.array([0.5, np.nan, 2.0]),
@@ -140,17 +128,16 @@ def test_files_may_differ_in_columns_and_types(tmp_path):
     (tmp_path / "tables").mkdir()
     for number, table in enumerate((first, second)):
         pq.write_table(pa.table(table), tmp_path / "tables" / f"{number}.parquet")
-    import_table(tmp_path / "tables", tmp_path / "out", 2, split="1,0,0")
     expected = {"one": ("1", 2.0, "x"), "two": ("u2", 0.5, None)}
-    assert captions_and_columns(tmp_path / "out") == expected
+    assert captions_and_columns(imported(tmp_path, "tables", 2).out) == expected
 
 
 def test_bytes_that_are_not_utf8_stop_no_import(tmp_path):
     shop = pa.array([b"x", b"\xff", b"y"]).view(pa.string())
     table = {"image": ["a", "b", "c"], "caption": ["one", "two", "three"], "shop": shop}
     pq.write_table(pa.table(table), tmp_path / "t.parquet")
-    import_table(tmp_path / "t.parquet", tmp_path / "out", 3, split="1,0,0")
-    assert read_columns(tmp_path / "out", "train", 3)["shop"].tolist() == ["x", "\ufffd", "y"]
+    columns = read_columns(imported(tmp_path, "t.parquet", 3).out, "train", 3)
+    assert columns["shop"].tolist() == ["x", "\ufffd", "y"]
 
 
 def test_fields_of_the_json_in_an_archive_are_kept(tmp_path):
@@ -159,19 +146,16 @@ def test_fields_of_the_json_in_an_archive_are_kept(tmp_path):
         files[f"{number}.jpg"] = encoded(picture(number))
         files[f"{number}.txt"] = f"caption {number}".encode()
         files[f"{number}.json"] = json.dumps({"url": f"u{number}", "sizes": [1, 2]}).encode()
-    path = write_tar(tmp_path / "t.tar", files)
-    import_table(path, tmp_path / "out", 3, split="1,0,0")
-    columns = read_columns(tmp_path / "out", "train", 3)
-    assert {name: values.tolist() for name, values in columns.items()} == {
-        "json.url": ["u0", "u1", "u2"]
-    }
+    write_tar(tmp_path / "t.tar", files)
+    [(name, values)] = read_columns(imported(tmp_path, "t.tar", 3).out, "train", 3).items()
+    assert (name, values.tolist()) == ("json.url", ["u0", "u1", "u2"])
 
 
 def test_a_table_without_further_columns_has_no_such_file(tmp_path):
-    path = write_csv(tmp_path / "t.csv", [("a.jpg", "one"), ("b.jpg", "two")])
-    record = import_table(path, tmp_path / "out", 2, split="1,0,0")
-    assert not list((tmp_path / "out").glob("*.parquet")) and not record["columns"]["further"]
-    assert read_columns(tmp_path / "out", "train", 2) == {}
+    write_csv(tmp_path / "t.csv", [("a.jpg", "one"), ("b.jpg", "two")])
+    found = imported(tmp_path, "t.csv", 2)
+    assert not list(found.out.glob("*.parquet")) and not found.record["columns"]["further"]
+    assert read_columns(found.out, "train", 2) == {}
 
 
 def test_a_wrong_number_of_rows_and_damage_are_named(tmp_path):

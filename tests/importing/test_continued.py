@@ -1,33 +1,37 @@
 """Imports that are stopped and continued, and directories that are never overwritten."""
 
+import contextlib
+import os
 import random
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from pkgutil import resolve_name
 
 import pytest
-
-pytest.importorskip("datasets", reason="the extra `import` is not installed")
 
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.importing import chunks, importer
 from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.request import Request
-from tests.importing.made import PixelEncoder, rows_of, write_csv, write_pictures
+from tests.importing.made import (
+    PixelEncoder,
+    interrupted,
+    load_encoder,
+    rows_of,
+    write_csv,
+    write_pictures,
+)
 
-ROOT = Path(__file__).resolve().parents[3]
 COUNT, SMALL = 48, 4  # pictures, and pictures of a shard
 CHILD = """
-import sys, time
-from pathlib import Path
-sys.path.insert(0, {root!r})
-from l2rm_jax.importing import importer, chunks
-from l2rm_jax.importing.importer import import_data
-from l2rm_jax.importing.request import Request
-from tests.importing.made import PixelEncoder
+from tests.importing.test_continued import *
+
+chunks.SHARD, chunks.CAPTION_SHARD = SMALL, 2 * SMALL
+print("begin", flush=True)
+import_data(request(Path("out"), Path("pairs.csv")), lambda *_: SlowEncoder("patches"))
+"""
 
 
 class SlowEncoder(PixelEncoder):
@@ -40,17 +44,9 @@ class SlowEncoder(PixelEncoder):
         return super().encode_captions(texts)
 
 
-importer._load_encoder = lambda request: SlowEncoder("patches")
-chunks.SHARD, chunks.CAPTION_SHARD = {small}, 2 * {small}
-print("begin", flush=True)
-settings = dict(encoder="pixels", tokens="patches", max_rejected=0.2)
-import_data(Request(Path({out!r}), {source!r}, **settings))
-"""
-
-
 @pytest.fixture(autouse=True)
-def encoder(monkeypatch):
-    monkeypatch.setattr(importer, "_load_encoder", lambda request: PixelEncoder("patches"))
+def small_shards(monkeypatch):
+    monkeypatch.setattr(importer, "load_encoder", load_encoder)
     monkeypatch.setattr(chunks, "SHARD", SMALL)
     monkeypatch.setattr(chunks, "CAPTION_SHARD", 2 * SMALL)
 
@@ -71,34 +67,24 @@ def files(directory: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in directory.iterdir()}
 
 
-class Killed(BaseException):
-    """Ends an import as a signal would, at a place that a test chooses."""
-
-
 @pytest.mark.slow
 def test_two_kills(tmp_path, source):
     """Kill a process of its own at random moments; the result equals an undisturbed one's."""
     import_data(request(tmp_path / "whole", source))
-    rng, out, killed, kills = random.Random(0), tmp_path / "out", 0, 2
-    names = {"root": str(ROOT), "out": str(out), "source": str(source), "small": SMALL}
-    for attempt in range(kills + 1):
-        process = subprocess.Popen(
-            [sys.executable, "-c", CHILD.format(**names)], stdout=subprocess.PIPE, text=True
-        )
-        assert process.stdout.readline() == "begin\n"
-        if attempt < kills and not out.exists():
-            before = len(list((tmp_path / "out.partial").rglob("*.npz")))
-            time.sleep(rng.uniform(0, 1.2))
-            process.send_signal(signal.SIGKILL)
-            killed += process.wait() == -signal.SIGKILL
-            if out.exists():
-                process.stdout.close()
-                break
-            after = len(list((tmp_path / "out.partial").rglob("*.npz")))
-            assert after >= before  # finished shards stay
-        else:
-            assert process.wait() == 0
-        process.stdout.close()
+    rng, out, killed, done = random.Random(0), tmp_path / "out", 0, [0]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    settings = {"stdout": subprocess.PIPE, "text": True, "cwd": tmp_path, "env": environment}
+    for time_left in (rng.uniform(0, 1.2), rng.uniform(0, 1.2), 60):
+        with subprocess.Popen([sys.executable, "-c", CHILD], **settings) as process:
+            assert process.stdout.readline() == "begin\n"
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(time_left)
+            process.kill()
+        killed += process.returncode == -signal.SIGKILL
+        done.append(len(list((tmp_path / "out.partial").rglob("*.npz"))))
+        if out.exists():
+            break
+        assert done[-1] >= done[-2]  # finished shards stay
     assert files(out) == files(tmp_path / "whole") and killed
     assert not (tmp_path / "out.partial").exists()
 
@@ -117,29 +103,12 @@ STEPS = [
 @pytest.mark.parametrize(("place", "times"), STEPS)
 def test_an_import_ends_anywhere_and_is_continued(tmp_path, source, monkeypatch, place, times):
     import_data(request(tmp_path / "whole", source))
-    calls = []
-
-    def end(*inputs, **settings):
-        calls.append(inputs)
-        if len(calls) == times:
-            raise Killed
-        return real(*inputs, **settings)
-
-    with monkeypatch.context() as patch:
-        module, _, attribute = place.rpartition(".")
-        real = getattr(resolve_name(module), attribute)
-        patch.setattr(place, end)
-        with pytest.raises(Killed):
-            import_data(request(tmp_path / "out", source))
+    with interrupted(place, times):
+        import_data(request(tmp_path / "out", source))
     assert not (tmp_path / "out").exists()
-    encoded = []
+    encoded, encode = [], PixelEncoder.encode_images
     monkeypatch.setattr(
-        PixelEncoder,
-        "encode_images",
-        lambda self, pictures, real=PixelEncoder.encode_images: (
-            encoded.extend(pictures),
-            real(self, pictures),
-        )[1],
+        PixelEncoder, "encode_images", lambda self, x: encoded.extend(x) or encode(self, x)
     )
     import_data(request(tmp_path / "out", source))
     assert files(tmp_path / "out") == files(tmp_path / "whole")
@@ -158,11 +127,9 @@ def test_a_complete_directory_is_never_overwritten(tmp_path, source):
     assert files(tmp_path / "out") == before and not (tmp_path / "out.partial").exists()
 
 
-def test_another_import_in_progress_is_refused(tmp_path, source, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(importer, "_write", lambda *inputs: (_ for _ in ()).throw(Killed))
-        with pytest.raises(Killed):
-            import_data(request(tmp_path / "out", source))
+def test_another_import_in_progress_is_refused(tmp_path, source):
+    with interrupted("l2rm_jax.importing.importer._write"):
+        import_data(request(tmp_path / "out", source))
     with pytest.raises(ConfigError, match="seed"):
         import_data(request(tmp_path / "out", source, seed=3))
     with source.open("a") as file:
@@ -173,13 +140,11 @@ def test_another_import_in_progress_is_refused(tmp_path, source, monkeypatch):
 
 
 def test_two_processes_do_not_import_into_one_directory(tmp_path, source):
-    (tmp_path / "out.partial").mkdir()
     program = (
-        "import pathlib, sys, time; from l2rm_jax.jobs.locks import locked_directory\n"
-        "with locked_directory(pathlib.Path(sys.argv[1]), ''):\n"
-        "    print(flush=True); time.sleep(600)"
+        "import fcntl, sys, time; lock = open(sys.argv[1], 'w'); fcntl.flock(lock, fcntl.LOCK_EX)\n"
+        "print(flush=True); time.sleep(600)"
     )
-    command = [sys.executable, "-c", program, tmp_path / "out.partial"]
+    command = [sys.executable, "-c", program, tmp_path / "out.partial.lock"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
         other.stdout.readline()  # it holds the lock
         with pytest.raises(ConfigError, match=r"out\.partial: another process imports into it"):

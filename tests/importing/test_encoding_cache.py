@@ -7,11 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("datasets", reason="the extra `import` is not installed")
-
-from l2rm_jax.importing import encoding_cache
+from l2rm_jax.importing import Request, encoding_cache
 from l2rm_jax.importing.importer import import_data
-from l2rm_jax.importing.request import Request
 from l2rm_jax.pretrained.feature_encoder import Encoder, PictureEncoder
 from tests.importing.made import PixelEncoder, encoded, picture, write_csv
 
@@ -48,7 +45,7 @@ def features(out: str, rows=range(IMAGES), key: str = "one") -> tuple[np.ndarray
     write_csv(Path(f"{out}.csv"), [(f"{row}.png", f"block {row}") for row in rows])
     encoder = Counting(key)
     request = Request(Path(out), f"{out}.csv", encoder="x:y", max_rejected=0.9)
-    import_data(request, lambda _: encoder)
+    import_data(request, lambda *_: encoder)
     return np.load(Path(out, "train_ims.npy")), encoder.count
 
 

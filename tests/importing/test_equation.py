@@ -5,22 +5,16 @@ import json
 import random
 from pathlib import Path
 
-import numpy as np
+import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("datasets", reason="the extra `import` is not installed")
-
-import datasets
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from l2rm_jax.data.segmentation import clean_text
 from l2rm_jax.errors import DataError
-from l2rm_jax.importing.importer import import_data
-from l2rm_jax.importing.request import Request
-from tests.importing.made import encoded, picture, read_directory, write_jsonl, write_tar
+from tests.importing.made import encoded, imported, picture, write_jsonl, write_tar
 
 Row = tuple[str, str]  # an image and a caption; "" for none
 HOSTILE = '"""\'\',;|\t\\ \n\r#[]{}()<>ab.é中\u200b\u200d\ufeff\u2028\x0b\x1f\x85\ufffd'
@@ -55,22 +49,13 @@ def check_equation(place: Path, source: Path, rows: list[Row], *, keys: list[str
     """
     names = [name for name, _ in rows] if keys is None else keys
     images = len({name for name in names if name})
-    np.save(place / "vectors.npy", np.random.default_rng(0).normal(size=(images, 3)))
-    request = Request(
-        place / "out",
-        str(source),
-        image_vectors=str(place / "vectors.npy"),
-        split="1,0,0",
-        max_rejected=1,
-    )
-    record = import_data(request)
-    content = read_directory(place / "out")
-    written = content["train_rows.npy"].tolist()
+    found = imported(place, source, images, split="1,0,0", max_rejected=1)
+    written = found.files["train_rows.npy"].tolist()
     with (place / "out" / "rejected.csv").open(newline="") as file:
         rejected = [int(row) for row, *_ in list(csv.reader(file))[1:]]
     assert sorted(written + rejected) == list(range(1, len(rows) + 1))
     counts = {"read": len(rows), "captions": len(rows)}
-    assert record["rows"] == counts | {"written": len(written), "rejected": len(rejected)}
+    assert found.record["rows"] == counts | {"written": len(written), "rejected": len(rejected)}
     seen, expected = set(), {}
     for number, (name, (_, text)) in enumerate(zip(names, rows, strict=True), 1):
         caption = clean_text(text)
@@ -128,25 +113,11 @@ def test_lines_of_any_bytes(tmp_path_factory, lines, kind):
     (place / f"pairs.{kind}").write_bytes(b"\n".join([b"image,caption", b"0.jpg,right", *lines]))
     filled = [line for line in lines if line.decode("utf-8", "replace").strip("\ufeff \t,")]
     try:
-        record = import_data(
-            Request(
-                place / "out",
-                str(place / f"pairs.{kind}"),
-                image_vectors=str(_vectors(place)),
-                split="1,0,0",
-                max_rejected=1,
-            )
-        )
+        rows = imported(place, f"pairs.{kind}", 1, split="1,0,0", max_rejected=1).record["rows"]
     except DataError as error:  # more images than vectors, which names the count
         assert "rows" in str(error) or "--source" in str(error)
         return
-    rows = record["rows"]
     assert rows["read"] == len(filled) + 1 == rows["written"] + rows["rejected"]
-
-
-def _vectors(place: Path) -> Path:
-    np.save(place / "vectors.npy", np.ones((1, 3)))
-    return place / "vectors.npy"
 
 
 @pytest.mark.parametrize("form", ["lines", "array", "columns", "coco"])
@@ -155,28 +126,16 @@ def test_json_in_every_form(tmp_path_factory, form):
     @given(ROWS)
     def check(found):
         place, rows = tmp_path_factory.mktemp("json"), numbered(found)
-        objects = [{"image": name or None, "caption": text} for name, text in rows]
-        source = place / ("pairs.jsonl" if form == "lines" else "pairs.json")
-        if form == "lines":
-            write_jsonl(source, objects)
-            check_equation(place, source, rows)
-            return
-        names = [name or None for name, _ in rows]
-        texts = [text for _, text in rows]
-        document = {
-            "array": objects,
-            "columns": {"image": names, "caption": texts},
-            "coco": {
-                "images": [
-                    {"id": n, "file_name": name or None} for n, (name, _) in enumerate(rows)
-                ],
-                "annotations": [
-                    {"image_id": n, "id": 7 * n, "caption": text}
-                    for n, (_, text) in enumerate(rows)
-                ],
-            },
-        }[form]
-        source.write_text(json.dumps(document, indent=random.Random(len(rows)).choice([None, 1])))
+        names, texts = [name or None for name, _ in rows], [text for _, text in rows]
+        array = [{"image": n, "caption": t} for n, t in zip(names, texts, strict=True)]
+        images = [{"id": n, "file_name": name} for n, name in enumerate(names)]
+        captions = [{"image_id": n, "id": 7 * n, "caption": t} for n, t in enumerate(texts)]
+        forms = {"array": array, "columns": {"image": names, "caption": texts}}
+        forms["coco"] = {"images": images, "annotations": captions}
+        indent = random.Random(len(rows)).choice([None, 1])
+        source = write_jsonl(place / f"pairs.json{'l' * (form == 'lines')}", array)
+        if form != "lines":
+            source.write_text(json.dumps(forms[form], indent=indent))
         check_equation(place, source, rows)
 
     check()
@@ -186,10 +145,7 @@ def test_json_in_every_form(tmp_path_factory, form):
 @given(ROWS)
 def test_parquet(tmp_path_factory, found):
     place, rows = tmp_path_factory.mktemp("parquet"), numbered(found)
-    columns = {
-        "URL": [name or None for name, _ in rows],
-        "TEXT": [text or None for _, text in rows],
-    }
+    columns = {"URL": [n or None for n, _ in rows], "TEXT": [t or None for _, t in rows]}
     pq.write_table(pa.table(columns), place / "pairs.parquet")
     check_equation(place, place / "pairs.parquet", rows)
 

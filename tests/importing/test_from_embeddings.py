@@ -3,22 +3,19 @@
 import json
 
 import numpy as np
-import pytest
-
-pytest.importorskip("datasets", reason="the extra `import` is not installed")
-
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.importing import Request, sharded_import
 from l2rm_jax.importing.importer import import_data
 from l2rm_jax.importing.sharded_import import import_sharded
-from l2rm_jax.jobs import job
 from tests.importing.made import (
-    PixelEncoder,
     captions_of,
     encoded,
+    interrupted,
+    load_encoder,
     picture,
     read_directory,
     write_tar,
@@ -27,33 +24,24 @@ from tests.importing.made import (
 EACH, SPLIT = 8, "0.5,0.25,0.25"
 
 
-def load(name, tokens):
-    return PixelEncoder()
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory):
+    """Three archives with equal names of members in `tars`, and their vectors in `shards`.
 
-
-def write_tars(directory):
-    """Three archives with equal names of members; one picture of the first is in the last too."""
-    directory.mkdir()
+    One picture of the first archive is in the last, too.
+    """
+    root = tmp_path_factory.mktemp("imported")
+    (root / "tars").mkdir()
     for tar in range(3):
         files = {}
         for number in range(EACH):
             own = tar * EACH + number
-            shown = 2 if own == 20 else own
-            files |= {
-                f"{number:03}.png": encoded(picture(shown)),
-                f"{number:03}.txt": captions_of(own)[0].encode(),
-                f"{number:03}.json": json.dumps({"shop": own // 5}).encode(),
-            }
-        write_tar(directory / f"{tar:05}.tar", files)
-
-
-@pytest.fixture(scope="module")
-def imported(tmp_path_factory):
-    """A directory with archives in `tars`, and their vectors in `shards`."""
-    root = tmp_path_factory.mktemp("imported")
-    write_tars(root / "tars")
+            files[f"{number:03}.png"] = encoded(picture(2 if own == 20 else own))
+            files[f"{number:03}.txt"] = captions_of(own)[0].encode()
+            files[f"{number:03}.json"] = json.dumps({"shop": own // 5}).encode()
+        write_tar(root / "tars" / f"{tar:05}.tar", files)
     sharded_import._encoder.cache_clear()
-    import_sharded(Request(root / "shards", str(root / "tars"), encoder="pixels"), load)
+    import_sharded(Request(root / "shards", str(root / "tars"), encoder="pixels"), load_encoder)
     return root
 
 
@@ -67,7 +55,7 @@ def content(directory):
 def test_a_directory_of_shards_is_that_of_their_pictures(imported, tmp_path, split):
     source = str(imported / "tars")
     whole = Request(tmp_path / "whole", source, encoder="pixels", split=split)
-    expected = import_data(whole, lambda request: PixelEncoder())
+    expected = import_data(whole, load_encoder)
     record = import_data(Request(tmp_path / "out", str(imported / "shards"), split=split))
     assert content(tmp_path / "out") == content(tmp_path / "whole")
     assert len((tmp_path / "out" / "train_ids.txt").read_text().split("\n")) > EACH
@@ -195,14 +183,9 @@ def request_of_vectors(tmp_path):
     return Request(tmp_path / "out", str(tmp_path / "data"), split="1,0,0")
 
 
-def test_an_import_that_lacked_only_its_name_is_complete(request_of_vectors, tmp_path, monkeypatch):
+def test_an_import_that_lacked_only_its_name_is_complete(request_of_vectors, tmp_path):
     """Vectors in Parquet are copied again, and belong to the same import all the same."""
-
-    def stops(directory):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(job, "remove_unfinished", stops)
+    with interrupted("l2rm_jax.jobs.job.remove_unfinished"):
         import_data(request_of_vectors)
     assert not (tmp_path / "out.partial/work").exists()
     kept = (tmp_path / "out.partial/dataset.json").read_bytes()
@@ -221,6 +204,6 @@ def test_what_other_programs_say_of_shards_is_not_read(request_of_vectors, tmp_p
 
 def test_what_shards_cannot_give_is_refused(imported, tmp_path):
     with pytest.raises(ConfigError, match="shards"):
-        import_sharded(Request(tmp_path / "out", str(imported / "shards")), load)
+        import_sharded(Request(tmp_path / "out", str(imported / "shards")), load_encoder)
     with pytest.raises(ConfigError, match="--caption_column"):
         import_data(Request(tmp_path / "out", str(imported / "shards"), caption_columns=("text",)))

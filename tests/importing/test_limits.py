@@ -6,8 +6,6 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-pytest.importorskip("datasets", reason="the extra `import` is not installed")
-
 from l2rm_jax.errors import DataError
 from l2rm_jax.importing import limits
 from l2rm_jax.importing.sources import open_source

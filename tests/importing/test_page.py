@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("datasets", reason="the extra `import` is not installed")
-
 from l2rm_jax import main
 from l2rm_jax.cli import config_flags
 from l2rm_jax.cli.parse import parse

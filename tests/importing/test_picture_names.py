@@ -5,21 +5,11 @@ from unicodedata import normalize
 
 import pytest
 
-pytest.importorskip("datasets", reason="the extra `import` is not installed")
-
 from l2rm_jax.errors import DataError
-from l2rm_jax.importing import importer
-from l2rm_jax.importing.importer import import_data
-from l2rm_jax.importing.request import Request
-from tests.importing.made import PixelEncoder, encoded, pairs_by_image, picture, write_csv
+from tests.importing.made import encoded, imported, picture, write_csv
 
 PLACES = ["Bäume/été {}.png", "Bäume/deep/ñ {}.png", "plain/{}.png"]
 NAMES = [normalize("NFC", place.format(number)) for number in range(4) for place in PLACES]
-
-
-@pytest.fixture(autouse=True)
-def encoder(monkeypatch):
-    monkeypatch.setattr(importer, "_load_encoder", lambda request: PixelEncoder())
 
 
 def write_files(root: Path, names: list[str]) -> None:
@@ -28,12 +18,10 @@ def write_files(root: Path, names: list[str]) -> None:
         (root / name).write_bytes(encoded(picture(number)))
 
 
-def imported(root: Path, names: list[str], **fields) -> dict[str, list[str]]:
+def pairs_of(root: Path, names: list[str], **fields) -> dict[str, list[str]]:
     """Import a table with a caption for each name."""
     source = write_csv(root / "pairs.csv", [(n, f"text {at}") for at, n in enumerate(names)])
-    settings = {"encoder": "pixels", "split": "1,0,0", **fields}
-    import_data(Request(root / "out", str(source), **settings))
-    return pairs_by_image(root / "out")
+    return imported(root, source, split="1,0,0", **fields).pairs
 
 
 EXPECTED = {name: [f"text {number}"] for number, name in enumerate(NAMES)}
@@ -56,13 +44,13 @@ def test_a_name_is_found_in_its_other_form(tmp_path, disk, spelling):
         return f"{normalize(form, folder)}/{normalize(last, file)}"
 
     write_files(tmp_path, [on_disk(name) for name in NAMES])
-    assert imported(tmp_path, [SPELLINGS[spelling](name) for name in NAMES]) == EXPECTED
+    assert pairs_of(tmp_path, [SPELLINGS[spelling](name) for name in NAMES]) == EXPECTED
 
 
 def test_spellings_of_one_file_are_one_image(tmp_path):
     write_files(tmp_path, [normalize("NFD", name) for name in NAMES])
     names = [spell(name) for spell in SPELLINGS.values() for name in NAMES]
-    found = imported(tmp_path, names)
+    found = pairs_of(tmp_path, names)
     turns = range(0, len(names), len(NAMES))
     assert found == {n: [f"text {at + t}" for t in turns] for at, n in enumerate(NAMES)}
 
@@ -70,7 +58,7 @@ def test_spellings_of_one_file_are_one_image(tmp_path):
 def test_files_whose_names_differ_only_in_form_stay_apart(tmp_path):
     names = ["a\\b.png", "a/b.png", "é.png", normalize("NFD", "é.png")]
     write_files(tmp_path, names)
-    assert list(imported(tmp_path, names)) == names
+    assert list(pairs_of(tmp_path, names)) == names
 
 
 @pytest.mark.parametrize("moved", ["/data/upload/1/", "/", "C:/Users/me/set/", "/a/plain/"])
@@ -80,7 +68,7 @@ def test_absolute_names_of_another_machine_lose_their_common_folder(tmp_path, mo
     if moved.startswith("C:"):
         names = [name.replace("/", "\\") for name in names]
     with caplog.at_level("INFO", "l2rm_jax"):
-        found = imported(tmp_path, names, pictures=str(tmp_path / "here"))
+        found = pairs_of(tmp_path, names, pictures=str(tmp_path / "here"))
     assert found == {f"{moved}{name}": own for name, own in EXPECTED.items()}
     assert f"without {moved}" in caplog.text
 
@@ -89,7 +77,7 @@ def test_names_that_share_no_folder_are_not_guessed(tmp_path):
     """Else two of them could be one file."""
     write_files(tmp_path, ["a.png", "b.png"])
     with pytest.raises(DataError, match="none of its 2 pictures"):
-        imported(tmp_path, ["/one/a.png", "/two/b.png"])
+        pairs_of(tmp_path, ["/one/a.png", "/two/b.png"])
 
 
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
@@ -97,8 +85,5 @@ def test_texts_beside_pictures_in_another_form(tmp_path, form):
     write_files(tmp_path / "files", NAMES)
     for number, name in enumerate(NAMES):
         text = (tmp_path / "files" / name).with_suffix(".txt")
-        text = text.with_name(normalize(form, text.name))
-        text.write_text(f"text {number}")
-    request = Request(tmp_path / "out", str(tmp_path / "files"), encoder="made", split="1,0,0")
-    import_data(request)
-    assert pairs_by_image(request.out) == EXPECTED
+        text.with_name(normalize(form, text.name)).write_text(f"text {number}")
+    assert imported(tmp_path, "files", split="1,0,0").pairs == EXPECTED

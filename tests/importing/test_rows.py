@@ -1,42 +1,22 @@
 """Broken rows and odd pictures: rows that are left out, pictures that are converted."""
 
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
-from PIL.PngImagePlugin import PngImageFile
 
-pytest.importorskip("datasets", reason="the extra `import` is not installed")
-
-from l2rm_jax.data.pictures import LARGEST_SIDE, UnreadableError, open_picture
 from l2rm_jax.errors import DataError
-from l2rm_jax.importing import chunks, importer
-from l2rm_jax.importing.importer import describe_import, import_data
+from l2rm_jax.importing import chunks
+from l2rm_jax.importing.importer import describe_import
 from l2rm_jax.importing.rejected import Rejected
-from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.sources import open_source
-from tests.importing.made import (
-    PixelEncoder,
-    encoded,
-    pairs_by_image,
-    picture,
-    read_directory,
-    write_csv,
-    write_jsonl,
-)
+from tests.importing.made import encoded, imported, picture, write_csv, write_jsonl
 
 
-@pytest.fixture(autouse=True)
-def encoder(monkeypatch):
-    monkeypatch.setattr(importer, "_load_encoder", lambda request: PixelEncoder())
-
-
-def imported(root: Path, source: Path, out: str = "out", **fields):
-    request = Request(root / out, str(source), encoder="pixels", **fields)
-    record = import_data(request)
-    return record, read_directory(root / out)["rejected.csv"], describe_import(record, root / out)
+def kinds(rejected: list[str]) -> list[str]:
+    """Row, image and kind of reason of each rejected row."""
+    return [line.replace('"', "").partition(":")[0] for line in rejected]
 
 
 def test_broken_rows_of_a_csv(root):
@@ -59,9 +39,8 @@ def test_broken_rows_of_a_csv(root):
         "images/006.png",
     ]
     (root / "pairs.csv").write_bytes("\r\n".join([*text, ""]).encode())
-    record, rejected, lines = imported(root, root / "pairs.csv", max_rejected=0.5)
-    assert [line.replace('"', "").partition(":")[0] for line in rejected] == [
-        "row,image,reason",
+    found = imported(root, "pairs.csv", max_rejected=0.5)
+    assert kinds(found.rejected) == [
         "13,images/001.png,empty caption",
         "14,,no image",
         "15,images/001.png,duplicate",
@@ -72,19 +51,14 @@ def test_broken_rows_of_a_csv(root):
         "20,images/003.png,long caption",
         "23,images/006.png,empty caption",
     ]
-    assert record["rejected"] == {
-        "duplicate": 1,
-        "empty caption": 3,
-        "long caption": 1,
-        "no file": 2,
-        "no image": 1,
-        "too many fields": 1,
+    assert found.record["rejected"] == {
+        **{"duplicate": 1, "empty caption": 3, "long caption": 1},
+        **{"no file": 2, "no image": 1, "too many fields": 1},
     }
-    pairs = pairs_by_image(root / "out")
-    assert pairs["images/000.png"] == ['a "quoted", split caption']
-    assert pairs["images/004.png"] == ["block 4", "many spaces here"]
-    assert pairs["images/005.png"] == ["block 5", "NA"]
-    assert f"{root}/out/rejected.csv" in lines
+    assert found.pairs["images/000.png"] == ['a "quoted", split caption']
+    assert found.pairs["images/004.png"] == ["block 4", "many spaces here"]
+    assert found.pairs["images/005.png"] == ["block 5", "NA"]
+    assert f"{root}/out/rejected.csv" in describe_import(found.record, found.out)
 
 
 def test_rows_of_too_many_fields_are_rejected_alone(root):
@@ -106,10 +80,9 @@ def test_text_of_other_types_and_encodings(root):
     (root / "001").write_bytes(encoded(picture(51)))
     rows = b"".join(b"%s,%s\n" % row for row in [(b"1", b"12"), (b"001", b"007"), (b"1", b"\xff")])
     (root / "a.csv").write_bytes(b"file,text\n" + rows)
-    _, rejected, _ = imported(root, root / "a.csv", split="1,0,0", max_rejected=0.4)
-    [row] = rejected[1:]
-    assert row.startswith('3,1,"broken text: ')
-    assert pairs_by_image(root / "out") == {"1": ["12"], "001": ["007"]}
+    found = imported(root, "a.csv", split="1,0,0", max_rejected=0.4)
+    assert kinds(found.rejected) == ["3,1,broken text"]
+    assert found.pairs == {"1": ["12"], "001": ["007"]}
 
 
 def test_broken_lines_of_json(root):
@@ -124,88 +97,16 @@ def test_broken_lines_of_json(root):
     write_jsonl(root / "a.jsonl", lines)
     with (root / "a.jsonl").open("ab") as file:
         file.write(b"{broken\n[1]\n\n")
-    _, rejected, _ = imported(root, root / "a.jsonl", max_rejected=0.9, split="1,0,0")
-    rows = [line.split(",", 2) for line in rejected[1:]]
-    assert [row for row, *_ in rows] == ["1", "2", "3", "4", "7", "8"]
-    reasons = [reason.strip('"') for *_, reason in rows]
-    assert reasons[:3] == ["empty caption", "no caption", "no image"]
-    assert reasons[3].startswith("broken text") and reasons[4].startswith("no JSON")
-    assert reasons[5].startswith("no JSON object")
-    assert pairs_by_image(root / "out") == {
+    found = imported(root, "a.jsonl", max_rejected=0.9, split="1,0,0")
+    assert kinds(found.rejected) == [
+        *("1,images/000.png,empty caption", "2,images/001.png,no caption", "3,,no image"),
+        *("4,images/002.png,broken text", "7,,no JSON", "8,,no JSON object"),
+    ]
+    assert found.pairs == {
         "images/000.png": ["one", "two"],
         "images/003.png": ["7"],
         "images/004.png": ["x"],
     }
-
-
-def animated(kind: str) -> bytes:
-    frames = [picture(number) for number in range(3)]
-    return encoded(frames[0], kind, save_all=True, append_images=frames[1:], lossless=True)
-
-
-def turned(orientation: int) -> bytes:
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    image = picture(3).transpose(Image.Transpose.ROTATE_90)
-    return encoded(image, "PNG", exif=exif.tobytes())
-
-
-def transparent() -> bytes:
-    image = picture(1).convert("RGBA")
-    image.putalpha(Image.new("L", image.size, 0))
-    return encoded(image)
-
-
-def white() -> Image.Image:
-    return Image.new("RGB", (16, 16), "white")
-
-
-PICTURES = {
-    "plain": (encoded(picture(2)), [], lambda: picture(2)),
-    "grey": (encoded(picture(2).convert("L")), [], lambda: picture(2).convert("L")),
-    "palette": (encoded(picture(2).convert("P")), ["P to RGB"], lambda: picture(2).convert("P")),
-    "cmyk": (encoded(picture(2).convert("CMYK"), "TIFF"), ["CMYK to RGB"], lambda: picture(2)),
-    "animated gif": (animated("GIF"), ["first frame"], None),
-    "animated webp": (animated("WEBP"), ["first frame"], lambda: picture(0)),
-    "turned": (turned(6), ["turned upright"], lambda: picture(3)),
-    "upright": (encoded(picture(3)), [], lambda: picture(3)),
-    "transparent": (transparent(), ["transparent to white"], white),
-}
-
-
-@pytest.mark.parametrize("name", PICTURES)
-def test_odd_pictures_become_upright_rgb(name):
-    content, done, expected = PICTURES[name]
-    image, what = open_picture(content)
-    assert what == done or (name == "animated gif" and done[0] in what)
-    assert image.mode == "RGB" and image.size == (16, 16)
-    if expected is not None:
-        np.testing.assert_array_equal(np.asarray(image), np.asarray(expected().convert("RGB")))
-
-
-@pytest.mark.parametrize(
-    ("kind", "largest", "done"),
-    [
-        (np.int32, 255, "8 bits of more"),
-        (np.int32, 4095, "12 bits to 8"),
-        (np.int32, 65535, "16 bits to 8"),
-        (np.int32, 2**20 - 1, "20 bits to 8"),
-        (np.uint16, 255, "8 bits of more"),
-        (np.uint16, 1023, "10 bits to 8"),
-        (np.uint16, 4000, "12 bits to 8"),
-        (np.uint16, 16383, "14 bits to 8"),
-        (np.uint16, 65535, "16 bits to 8"),
-    ],
-)
-def test_grey_is_scaled_by_the_bits_that_its_values_fill(kind, largest, done):
-    """As 12-bit cameras and scanners write, or programs that keep 8 bits in 32."""
-    values = np.linspace(0, largest, 256).astype(kind).reshape(16, 16)
-    image, found = open_picture(encoded(Image.fromarray(values), "TIFF"))
-    assert found == [done]
-    grey = np.asarray(image)[..., 0].ravel().astype(int)
-    scale = 2 ** (int(done.split()[0]) - 8)
-    np.testing.assert_array_equal(grey, values.ravel() // scale)
-    assert grey[-1] >= 245
 
 
 def test_warnings_of_pillow_name_the_picture(root, monkeypatch, caplog):
@@ -215,23 +116,8 @@ def test_warnings_of_pillow_name_the_picture(root, monkeypatch, caplog):
 
     monkeypatch.setattr(chunks, "open_picture", warn)
     with caplog.at_level("WARNING", "l2rm_jax"):
-        imported(root, write_csv(root / "a.csv", [("images/003.png", "x")]), split="1,0,0")
+        imported(root, write_csv(root / "a.csv", [("images/003.png", "x")]))
     assert "images/003.png: corrupt EXIF data" in caplog.messages
-
-
-@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
-def test_large_pictures_are_reduced(kind):
-    image, done = open_picture(encoded(Image.new("RGB", (3 * LARGEST_SIDE, 300)), kind))
-    assert done == ["reduced"] and image.size == (LARGEST_SIDE, 100)
-
-
-@pytest.mark.parametrize("size", [(20000, 1), (1, 51), (102, 2)])
-def test_extreme_shapes_are_refused_before_they_are_decoded(size, monkeypatch):
-    content = encoded(Image.new("RGB", size))
-    assert open_picture(encoded(Image.new("RGB", (50, 1))))[0].size == (50, 1)
-    monkeypatch.setattr(PngImageFile, "load", lambda picture: pytest.fail("it is decoded"))
-    with pytest.raises(UnreadableError, match=f"extreme shape: {size[0]} x {size[1]} pixels"):
-        open_picture(content)
 
 
 def test_broken_pictures_are_listed_and_converted_ones_counted(root):
@@ -243,22 +129,26 @@ def test_broken_pictures_are_listed_and_converted_ones_counted(root):
         "float.tif": encoded(Image.fromarray(np.ones((4, 4), np.float32)), "TIFF"),
         "line.png": encoded(Image.new("RGB", (2000, 1))),
     }
-    odd = {f"odd{n}": content for n, (content, _, _) in enumerate(PICTURES.values())}
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    frames = {"save_all": True, "append_images": [picture(7)]}
+    odd = {"a.gif": encoded(picture(6), "GIF", **frames)}
+    odd["turned.png"] = encoded(picture(8), exif=exif.tobytes())
     for name, content in {**broken, **odd}.items():
         (root / name).write_bytes(content)
     (root / "directory").mkdir()
     names = [*broken, "directory", *odd]
     rows = [(name, f"caption {n} of {name}") for n in range(2) for name in names]
-    record, rejected, _ = imported(root, write_csv(root / "a.csv", rows), max_rejected=0.6)
-    listed = [line.split(",", 2) for line in rejected[1:]]
+    found = imported(root, write_csv(root / "a.csv", rows), max_rejected=0.8)
     numbers = [1 + len(names) * n + at for n in range(2) for at in range(6)]
-    assert [(int(row), name) for row, name, _ in listed] == [
-        (number, names[(number - 1) % len(names)]) for number in numbers
+    assert [line.split(",", 2)[:2] for line in found.rejected] == [
+        [str(number), names[(number - 1) % len(names)]] for number in numbers
     ]
-    assert record["rejected"] == {"damaged picture": 8, "extreme shape": 2, "no file": 2}
-    assert record["converted"]["turned upright"] == 1 and record["converted"]["first frame"] == 2
-    assert sorted(pairs_by_image(root / "out")) == sorted(odd)
-    assert record["same_content"] == 0
+    assert found.record["rejected"] == {"damaged picture": 8, "extreme shape": 2, "no file": 2}
+    converted = found.record["converted"]
+    assert converted["turned upright"] == 1 and converted["first frame"] == 1
+    assert sorted(found.pairs) == sorted(odd) and found.record["same_content"] == 0
+    assert "turned upright 1" in describe_import(found.record, found.out)
 
 
 def test_the_same_picture_stays_in_one_split(root):
@@ -270,13 +160,11 @@ def test_the_same_picture_stays_in_one_split(root):
             (root / names[-1]).write_bytes(encoded(picture(number)))
     source = write_csv(root / "a.csv", [(name, f"caption of {name}") for name in names])
     for seed in range(4):
-        record, _, _ = imported(root, source, f"out{seed}", seed=seed, split="0.5,0.2,0.3")
-        splits = [
-            {name[0] for name in (root / f"out{seed}" / f"{split}_ids.txt").read_text().split()}
-            for split in ("train", "dev", "test")
-        ]
-        assert sum(map(len, splits)) == 6 and [len(each) for each in splits] == [3, 1, 2]
-        assert record["same_content"] == 12
+        found = imported(root, source, seed=seed, split="0.5,0.2,0.3")
+        ids = [found.files[f"{split}_ids.txt"] for split in ("train", "dev", "test")]
+        assert [len({name[0] for name in own}) for own in ids] == [3, 1, 2]
+        assert found.record["same_content"] == 12
+    assert "train split" in describe_import(found.record, found.out)
 
 
 def test_the_same_picture_in_two_splits_of_a_table(root):
@@ -286,8 +174,7 @@ def test_the_same_picture_in_two_splits_of_a_table(root):
     rows = [(name, f"caption of {name}", split) for name, split in splits.items()]
     rows += [("images/000.png", "elsewhere", "test"), ("images/003.png", "nowhere", "unseen")]
     source = write_csv(root / "a.csv", rows, ("image", "caption", "split"))
-    _, rejected, _ = imported(root, source, max_rejected=0.5)
-    assert [line.replace('"', "").partition(":")[0] for line in rejected[1:]] == [
+    assert kinds(imported(root, source, max_rejected=0.5).rejected) == [
         "13,copy.png,same picture",
         "14,images/000.png,another split",
         "15,images/003.png,unknown split",
@@ -306,17 +193,15 @@ def test_too_many_rejections_end_the_import_with_a_line_for_each_kind(root):
     assert len(listed) == 13 and not (root / "out").exists()
     assert not list((root / "out.partial").rglob("*.npz"))  # nothing was encoded
     hint = caught.value.hint.removeprefix("--max_rejected=")
-    record, _, _ = imported(root, source, max_rejected=float(hint))
-    assert record["rejected"] == {"no file": 12}
+    found = imported(root, source, max_rejected=float(hint))
+    assert found.record["rejected"] == {"no file": 12}
 
 
 def test_an_image_without_a_name_for_lines(root):
     rows = [("images/000.png", "x"), ("images/\n001.png", "y"), ("images/002.png", "z")]
-    _, rejected, _ = imported(
-        root, write_csv(root / "a.csv", rows), max_rejected=0.4, split="1,0,0"
-    )
-    assert [line for line in rejected if "line break" in line]
-    assert len(pairs_by_image(root / "out")) == 2
+    found = imported(root, write_csv(root / "a.csv", rows), max_rejected=0.4)
+    assert [line for line in found.rejected if "line break" in line]
+    assert len(found.pairs) == 2
 
 
 def test_the_list_of_rejected_rows_has_no_nul(tmp_path):

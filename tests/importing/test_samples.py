@@ -2,41 +2,23 @@
 
 import json
 import shutil
+import tarfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-pytest.importorskip("datasets", reason="the extra `import` is not installed")
-
 from l2rm_jax.errors import ConfigError, DataError
-from l2rm_jax.importing import importer
-from l2rm_jax.importing.importer import import_data
-from l2rm_jax.importing.request import Request
 from l2rm_jax.importing.samples import read_tar
-from tests.importing.made import (
-    PixelEncoder,
-    encoded,
-    pairs_by_image,
-    picture,
-    read_directory,
-    write_tar,
-)
+from tests.importing.made import Imported, encoded, imported, picture, write_tar
 
 COUNT = 8
 PICTURES = [encoded(picture(number)) for number in range(COUNT)]
 
 
-@pytest.fixture(autouse=True)
-def encoder(monkeypatch):
-    monkeypatch.setattr(importer, "_load_encoder", lambda request: PixelEncoder(words=True))
-
-
-def imported(root: Path, files: dict[str, bytes], **fields) -> dict[str, list[str]]:
+def imported_tar(root: Path, files: dict[str, bytes], images: int = 0, **fields) -> Imported:
     write_tar(root / "a.tar", files)
-    settings = {"encoder": "pixels", "split": "1,0,0", **fields}
-    import_data(Request(root / "out", str(root / "a.tar"), **settings))
-    return pairs_by_image(root / "out")
+    return imported(root, "a.tar", images, split="1,0,0", **fields)
 
 
 def samples(name, picture_ending: str, text_ending: str) -> dict[str, bytes]:
@@ -61,31 +43,25 @@ def samples(name, picture_ending: str, text_ending: str) -> dict[str, bytes]:
 )
 def test_names_and_endings(tmp_path, name, endings):
     expected = {f"{name(n)}.{endings[0]}": [f"text {n}"] for n in range(COUNT)}
-    assert imported(tmp_path, samples(name, *endings)) == expected
+    assert imported_tar(tmp_path, samples(name, *endings)).pairs == expected
 
 
 def test_members_that_do_not_follow_each_other(tmp_path, caplog):
     files = samples(str, "jpg", "txt")
     apart = {name: files[name] for name in sorted(files, key=lambda name: name[::-1])}
     with caplog.at_level("WARNING", "l2rm_jax"):
-        pairs = imported(tmp_path, apart)
-    assert pairs == {f"{n}.jpg": [f"text {n}"] for n in range(COUNT)}
+        found = imported_tar(tmp_path, apart)
+    assert found.pairs == {f"{n}.jpg": [f"text {n}"] for n in range(COUNT)}
     assert "tar --sort=name" in caplog.text
 
 
 def test_samples_of_the_same_name_are_apart(tmp_path):
     """As where archives were joined; no member takes the place of another."""
-    files = samples(str, "jpg", "txt")
-    table = read_tar(write_tar(tmp_path / "a.tar", files))
-    import tarfile
-
-    with tarfile.open(tmp_path / "b.tar", "w") as joined:
-        for _ in range(2):
-            with tarfile.open(tmp_path / "a.tar") as one:
-                for member in one:
-                    joined.addfile(member, one.extractfile(member))
-    twice = read_tar(tmp_path / "b.tar")
-    assert twice["txt"].to_pylist() == 2 * table["txt"].to_pylist()
+    archive = write_tar(tmp_path / "a.tar", samples(str, "jpg", "txt"))
+    content = archive.read_bytes()[: 4 * COUNT * tarfile.BLOCKSIZE]  # a block per header and file
+    archive.write_bytes(2 * content + bytes(2 * tarfile.BLOCKSIZE))
+    twice = read_tar(archive)
+    assert twice["txt"].to_pylist() == 2 * [f"text {n}" for n in range(COUNT)]
     assert twice["__key__"].to_pylist() == 2 * [str(n) for n in range(COUNT)]
 
 
@@ -96,36 +72,30 @@ def test_flags_reach_any_member(tmp_path):
         files |= {f"{number}.short.txt": b"short", f"{number}.long.text": f"long {number}".encode()}
         files[f"{number}.meta.json"] = json.dumps({"note": {"de": f"lang {number}"}}).encode()
     flags = {"image_column": "right.jpg", "caption_columns": ("long.text", "META.json.note.de")}
-    assert imported(tmp_path, files, **flags) == {
-        f"{n}.right.jpg": [f"long {n}", f"lang {n}"] for n in range(COUNT)
-    }
+    expected = {f"{n}.right.jpg": [f"long {n}", f"lang {n}"] for n in range(COUNT)}
+    assert imported_tar(tmp_path, files, **flags).pairs == expected
     with pytest.raises(ConfigError, match=r"no column 'x', .*left\.jpg, right\.jpg"):
-        imported(tmp_path / "..", files, image_column="x")
+        imported_tar(tmp_path, files, image_column="x")
 
 
-def test_vectors_of_samples_with_the_same_picture(tmp_path, monkeypatch):
+def test_vectors_of_samples_with_the_same_picture(tmp_path):
     """Each sample has a vector of its own, even where the pictures are the same."""
-    monkeypatch.setattr(importer, "_load_encoder", lambda request: None)
     files = {
         name: PICTURES[0] if name.endswith("jpg") else each
         for name, each in samples(str, "jpg", "txt").items()
     }
-    np.save(tmp_path / "v.npy", np.arange(COUNT * 2.0).reshape(COUNT, 2))
-    vectors = {"encoder": "", "image_vectors": str(tmp_path / "v.npy")}
-    assert imported(tmp_path, files, **vectors) == {str(n): [f"text {n}"] for n in range(COUNT)}
-    content = read_directory(tmp_path / "out")
-    np.testing.assert_array_equal(content["train_ims.npy"][:, 0], np.arange(0, 2 * COUNT, 2))
+    found = imported_tar(tmp_path, files, COUNT)
+    assert found.pairs == {str(n): [f"text {n}"] for n in range(COUNT)}
+    np.testing.assert_array_equal(found.files["train_ims.npy"][:, 0], 3 * np.arange(COUNT))
 
 
 def test_texts_that_are_long_or_broken_are_rejected(tmp_path):
     files = samples(str, "jpg", "txt")
     files["0.txt"], files["1.txt"] = b"x " * 10_000, b"caf\xe9"
     del files["2.txt"], files["3.jpg"]
-    imported(tmp_path, files, max_rejected=0.6)
-    rejected = [
-        line.split(",", 2)[2] for line in read_directory(tmp_path / "out")["rejected.csv"][1:]
-    ]
-    assert [reason.strip('"').partition(":")[0] for reason in rejected] == [
+    rejected = imported_tar(tmp_path, files, max_rejected=0.6).rejected
+    reasons = [line.split(",", 2)[2].strip('"').partition(":")[0] for line in rejected]
+    assert reasons == [
         "long caption",
         "broken text",
         "empty caption",
@@ -161,37 +131,28 @@ def test_texts_apart_from_their_pictures(tmp_path, name, place, ending, caplog):
         if number != COUNT:
             content = json.dumps({"caption": content}) if ending == "json" else content
             text.with_name(f"{text.name}.{ending}").write_text(content)
-    fields = {"encoder": "pixels", "split": "1,0,0", "max_rejected": 0.2}
     with caplog.at_level("INFO", "l2rm_jax"):
-        import_data(Request(tmp_path / "out", str(tmp_path / "set"), **fields))
+        found = imported(tmp_path, "set", split="1,0,0", max_rejected=0.2)
     keys = [name.format(number + 9) for number in range(COUNT)]
     expected = {f"{of_picture.format(key)}.png": [f"text {n}"] for n, key in enumerate(keys)}
-    assert pairs_by_image(tmp_path / "out") == expected
-    assert len(read_directory(tmp_path / "out")["rejected.csv"]) == 2
+    assert found.pairs == expected and len(found.rejected) == 1
     assert "1 texts have no picture" in caplog.text
 
 
-def test_texts_whose_names_do_not_agree_are_counted(tmp_path):
+def test_texts_that_are_of_no_picture(tmp_path):
+    """An error; but not of tables, as of Flickr30k, with lists of splits."""
     for number, content in enumerate(PICTURES):
         (tmp_path / f"{number}.jpg").write_bytes(content)
         (tmp_path / f"{'abcdefgh'[number]}.txt").write_text("a dog")
     with pytest.raises(DataError, match="8 pictures and 8 texts"):
-        import_data(Request(tmp_path / "out", str(tmp_path), encoder="pixels"))
-
-
-def test_tables_beside_pictures_are_no_texts_of_theirs(tmp_path):
-    """As of Flickr30k, with lists of splits."""
-    for number, content in enumerate(PICTURES):
-        (tmp_path / f"{number}.jpg").write_bytes(content)
+        imported(tmp_path, tmp_path)
+    for text in tmp_path.glob("*.txt"):
+        text.unlink()
     for at, split in enumerate(("train", "val", "test")):
         rows = [f"{n}.jpg\ttext {n}" for n in range(COUNT) if n % 3 == at]
         (tmp_path / f"{split}.txt").write_text("\n".join(["image\tcaption", *rows]))
-    import_data(Request(tmp_path / "out", str(tmp_path), encoder="pixels"))
-    assert pairs_by_image(tmp_path / "out") == {f"{n}.jpg": [f"text {n}"] for n in range(COUNT)}
-
-
-def several(number: int, count: int) -> list[str]:
-    return [f"text {number} seen {time}" for time in range(count)]
+    expected = {f"{n}.jpg": [f"text {n}"] for n in range(COUNT)}
+    assert imported(tmp_path, tmp_path).pairs == expected
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", " \n", "\n\n"])
@@ -199,29 +160,20 @@ def several(number: int, count: int) -> list[str]:
 @pytest.mark.parametrize("kind", ["tar", "files"])
 def test_texts_of_several_lines_are_captions_each(tmp_path, kind, ending, end, caplog):
     """Any number of lines; paragraphs with blank lines between them are one caption."""
-    counts = [2 + number % 4 for number in range(COUNT)]
-    files = samples(str, "png", ending)
-    for number, count in enumerate(counts):
-        files[f"{number}.{ending}"] = end.join([*several(number, count), ""]).encode()
-    texts = {f"{n}.png": several(n, count) for n, count in enumerate(counts)}
+    files, texts = samples(str, "png", ending), {}
+    for number in range(COUNT):
+        texts[f"{number}.png"] = [f"text {number} seen {time}" for time in range(2 + number % 4)]
+        files[f"{number}.{ending}"] = end.join([*texts[f"{number}.png"], ""]).encode()
     whole = {name: [" ".join(own)] for name, own in texts.items()}
-
-    def found(**fields):
-        if kind == "tar":
-            return imported(tmp_path, files, **fields)
-        (tmp_path / "files").mkdir(exist_ok=True)
-        for name, content in files.items():
-            (tmp_path / "files" / name).write_bytes(content)
-        fields = {"encoder": "pixels", "split": "1,0,0"} | fields
-        out = fields.pop("out", tmp_path / "out")
-        import_data(Request(out, str(tmp_path / "files"), **fields))
-        return pairs_by_image(out)
-
+    source = write_tar(tmp_path / "a.tar", files)
+    if kind == "files":
+        source = tmp_path / "files"
+        shutil.unpack_archive(tmp_path / "a.tar", source, filter="data")
     with caplog.at_level("INFO", "l2rm_jax"):
-        assert found() == (whole if end == "\n\n" else texts)
+        found = imported(tmp_path, source, split="1,0,0")
+    assert found.pairs == (whole if end == "\n\n" else texts)
     assert ("several lines" in caplog.text) == (end != "\n\n")
-    shutil.rmtree(tmp_path / "out")
-    assert found(caption_columns=(ending,)) == whole
+    assert imported(tmp_path, source, split="1,0,0", caption_columns=(ending,)).pairs == whole
 
 
 def test_few_texts_of_several_lines_stay_whole_unless_asked(tmp_path, caplog):
@@ -230,10 +182,10 @@ def test_few_texts_of_several_lines_stay_whole_unless_asked(tmp_path, caplog):
     files["6.txt"] = b" \n \n"
     files["4.txt"] = b"A dog that\nruns, and\nbarks."
     with caplog.at_level("WARNING", "l2rm_jax"):
-        assert imported(tmp_path, files, max_rejected=0.2)["3.jpg"] == ["a dog a cat"]
+        found = imported_tar(tmp_path, files, max_rejected=0.2)
+    assert found.pairs["3.jpg"] == ["a dog a cat"]
     assert "1 of 7 texts" in caplog.text and "--caption_column=txt.lines" in caplog.text
-    shutil.rmtree(tmp_path / "out")
-    pairs = imported(tmp_path, files, caption_columns=("txt.lines",), max_rejected=0.2)
-    assert read_directory(tmp_path / "out")["rejected.csv"][1:] == ["7,6.jpg,empty caption"]
-    assert pairs["3.jpg"] == ["a dog", "a cat"] and pairs["5.jpg"] == ["text 5"]
-    assert pairs["4.jpg"] == ["A dog that runs, and barks."]
+    found = imported_tar(tmp_path, files, caption_columns=("txt.lines",), max_rejected=0.2)
+    assert found.rejected == ["7,6.jpg,empty caption"]
+    assert found.pairs["3.jpg"] == ["a dog", "a cat"] and found.pairs["5.jpg"] == ["text 5"]
+    assert found.pairs["4.jpg"] == ["A dog that runs, and barks."]

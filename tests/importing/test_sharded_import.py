@@ -12,8 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-pytest.importorskip("datasets", reason="the extra `import` is not installed")
+from pyarrow import parquet
 
 from l2rm_jax import main
 from l2rm_jax.data.layouts.shards import open_shard_pairs
@@ -22,14 +21,17 @@ from l2rm_jax.importing import Request, importer, sharded_import
 from l2rm_jax.importing.sharded_import import describe_unfinished, import_sharded
 from l2rm_jax.jobs import Place, Share, parse_share
 from l2rm_jax.jobs.locks import locked_directory, locked_file
-from tests.importing.made import PixelEncoder, captions_of, encoded, picture, write_tar
+from tests.importing.made import (
+    PixelEncoder,
+    captions_of,
+    encoded,
+    interrupted,
+    load_encoder,
+    picture,
+    write_tar,
+)
 
 TARS, EACH = 3, 5
-
-
-def load(name, tokens):
-    assert (name, tokens) == ("pixels", None)
-    return PixelEncoder()
 
 
 @pytest.fixture
@@ -57,7 +59,7 @@ def content(directory):
 
 
 def test_each_file_becomes_a_shard_and_no_row_is_lost(request_of_tars, tmp_path):
-    record = import_sharded(request_of_tars, load)
+    record = import_sharded(request_of_tars, load_encoder)
     assert record["rows"] == {"read": 15, "captions": 15, "written": 14, "rejected": 1}
     assert json.loads((tmp_path / "out" / "dataset.json").read_text()) == record
     inputs = open_shard_pairs(tmp_path / "out", tmp_path / "copies")
@@ -73,7 +75,6 @@ def test_each_file_becomes_a_shard_and_no_row_is_lost(request_of_tars, tmp_path)
         [rejected] = csv.DictReader(file)
     assert (rejected["file"], rejected["row"]) == ("00001.tar", "3")
     assert rejected["reason"].startswith("damaged picture")
-    parquet = pytest.importorskip("pyarrow.parquet")
     table = parquet.read_table(tmp_path / "out" / "metadata" / "metadata_00001.parquet")
     assert table["row"].to_pylist() == [1, 2, 4, 5]
     assert set(table["file"].to_pylist()) == {"00001.tar"}
@@ -81,26 +82,17 @@ def test_each_file_becomes_a_shard_and_no_row_is_lost(request_of_tars, tmp_path)
 
 
 def test_an_import_that_was_stopped_computes_no_shard_twice(request_of_tars, tmp_path, monkeypatch):
-    import_sharded(replace(request_of_tars, out=tmp_path / "expected"), load)
-    done, write = [], sharded_import._write_shard
-
-    def stops(*arguments):
-        if len(done) == 2:
-            raise KeyboardInterrupt
-        done.append(arguments)
-        write(*arguments)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(sharded_import, "_write_shard", stops)
-        import_sharded(request_of_tars, load)
+    import_sharded(replace(request_of_tars, out=tmp_path / "expected"), load_encoder)
+    with interrupted("l2rm_jax.importing.sharded_import._write_shard", times=3):
+        import_sharded(request_of_tars, load_encoder)
     other = replace(request_of_tars, image_column="jpg")
     with pytest.raises(ConfigError, match="columns"):
-        import_sharded(other, load)
+        import_sharded(other, load_encoder)
     first = tmp_path / "tars" / "00000.tar"
     state = first.stat()
     os.utime(first)  # archives of other content often have the same size
     with pytest.raises(ConfigError, match="files"):
-        import_sharded(request_of_tars, load)
+        import_sharded(request_of_tars, load_encoder)
     os.utime(first, ns=(state.st_atime_ns, state.st_mtime_ns))
     killed = tmp_path / "out.partial" / "img_emb" / "img_emb_00000.npy.99.unfinished"
     killed.write_bytes(b"of a process that was killed")
@@ -109,7 +101,7 @@ def test_an_import_that_was_stopped_computes_no_shard_twice(request_of_tars, tmp
     monkeypatch.setattr(
         PixelEncoder, "encode_images", lambda self, x: asked.append(len(x)) or encode(self, x)
     )
-    import_sharded(request_of_tars, load)
+    import_sharded(request_of_tars, load_encoder)
     assert not asked  # of the last file, too, only the shard was not written yet
     assert content(tmp_path / "out") == content(tmp_path / "expected")
 
@@ -124,44 +116,40 @@ def test_an_import_that_was_stopped_computes_no_shard_twice(request_of_tars, tmp
 )
 def test_what_no_shard_can_be_made_of_is_refused(request_of_tars, changes, message, tmp_path):
     with pytest.raises(ConfigError, match=message):
-        import_sharded(replace(request_of_tars, **changes), load)
+        import_sharded(replace(request_of_tars, **changes), load_encoder)
     assert not (tmp_path / "out.partial").exists()
 
 
 @pytest.mark.parametrize("order", [(1, 2), (2, 1)])
 def test_shares_in_either_order_make_the_bytes_of_one_process(request_of_tars, tmp_path, order):
-    import_sharded(replace(request_of_tars, out=tmp_path / "whole"), load)
+    import_sharded(replace(request_of_tars, out=tmp_path / "whole"), load_encoder)
     first, second = (Share(number, 2) for number in order)
     (tmp_path / "out").mkdir()  # an empty one is not complete
-    assert import_sharded(request_of_tars, load, share=first) is None
+    assert import_sharded(request_of_tars, load_encoder, share=first) is None
     missing = ["00001.tar"] if first.number == 1 else ["00000.tar", "00002.tar"]
     said = describe_unfinished(request_of_tars)
     assert said.startswith(f"{request_of_tars.job.partial}: {3 - len(missing)} of 3 shards")
     assert ", ".join(missing) in said
-    record = import_sharded(request_of_tars, load, share=second)
+    record = import_sharded(request_of_tars, load_encoder, share=second)
     assert record["rows"] == {"read": 15, "captions": 15, "written": 14, "rejected": 1}
     assert content(tmp_path / "out") == content(tmp_path / "whole")
     assert describe_unfinished(request_of_tars).startswith(f"{tmp_path / 'out'}: ")
 
 
 def test_nobody_closes_a_directory_that_another_process_works_in(request_of_tars, tmp_path):
-    assert import_sharded(request_of_tars, load, share=Share(1, 2)) is None
+    assert import_sharded(request_of_tars, load_encoder, share=Share(1, 2)) is None
     with locked_directory(request_of_tars.job.partial, "imports into", share=1):
         with pytest.raises(ConfigError, match="process"):
-            import_sharded(request_of_tars, load)
-        assert import_sharded(request_of_tars, load, share=Share(2, 2)) is None
+            import_sharded(request_of_tars, load_encoder)
+        lock, message = request_of_tars.job.work / "00001.lock", "work/00001: another process"
+        with locked_file(lock, "imports into"), pytest.raises(ConfigError, match=message):
+            import_sharded(request_of_tars, load_encoder, share=Share(2, 2))
+        assert import_sharded(request_of_tars, load_encoder, share=Share(2, 2)) is None
         assert "3 of 3 shards" in describe_unfinished(request_of_tars)
     with pytest.raises(DataError, match="1 of 15 rows"):  # of all shards together
-        import_sharded(replace(request_of_tars, max_rejected=0.0), load, share=Share(2, 2))
-    assert import_sharded(request_of_tars, load)["shards"] == 3
+        import_sharded(replace(request_of_tars, max_rejected=0.0), load_encoder, share=Share(2, 2))
+    assert import_sharded(request_of_tars, load_encoder)["shards"] == 3
     assert (tmp_path / "out" / "dataset.json").exists()
-
-
-def test_a_share_that_is_already_at_work_is_refused(request_of_tars):
-    lock = request_of_tars.job.work / "00001.lock"
-    message = "work/00001: another process"
-    with locked_file(lock, "imports into"), pytest.raises(ConfigError, match=message):
-        import_sharded(request_of_tars, load, share=Share(2, 2))
 
 
 def test_a_share_starts_while_others_ask_for_the_whole_directory(tmp_path):
@@ -191,7 +179,7 @@ def test_what_is_no_share_is_refused(text):
 
 
 def test_the_flag_is_a_share_or_stands_alone(request_of_tars, monkeypatch, capsys):
-    monkeypatch.setattr(importer, "load_encoder", load)
+    monkeypatch.setattr(importer, "load_encoder", load_encoder)
     flags = ["--source=tars", "--encoder=pixels", "--max_rejected=0.1"]
     for share in ("--share=2/3", "--share=1/3"):
         main.main(["import", *flags, "--per_file", share, "--out=out"])
@@ -205,11 +193,11 @@ def test_the_flag_is_a_share_or_stands_alone(request_of_tars, monkeypatch, capsy
 
 @pytest.mark.slow
 def test_processes_at_once_make_the_bytes_of_one(request_of_tars, tmp_path):
-    import_sharded(replace(request_of_tars, out=tmp_path / "whole"), load)
+    import_sharded(replace(request_of_tars, out=tmp_path / "whole"), load_encoder)
     program = (
         "import sys; from pathlib import Path; from tests.importing.test_sharded_import import *\n"
         "request = Request(Path('out'), 'tars', encoder='pixels', max_rejected=0.1)\n"
-        "import_sharded(request, load, share=parse_share(sys.argv[1]))"
+        "import_sharded(request, load_encoder, share=parse_share(sys.argv[1]))"
     )
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     processes = [
@@ -225,7 +213,7 @@ def test_workers_of_ray_write_the_same_bytes_and_so_do_those_that_take_over(
     request_of_tars, tmp_path
 ):
     pytest.importorskip("ray")
-    import_sharded(replace(request_of_tars, out=tmp_path / "here"), load)
+    import_sharded(replace(request_of_tars, out=tmp_path / "here"), load_encoder)
     died = tmp_path / "died"
 
     class DiesOnce(PixelEncoder):

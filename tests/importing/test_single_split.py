@@ -11,15 +11,15 @@ from l2rm_jax import main
 from l2rm_jax.data.drawn_splits import INDEX_FILE
 from l2rm_jax.data.record import is_undivided
 from l2rm_jax.errors import ConfigError
-from l2rm_jax.importing.importer import describe_import, import_data
-from l2rm_jax.importing.request import Request
-from tests.importing.made import read_directory, write_csv, write_jsonl
+from l2rm_jax.importing.importer import describe_import
+from tests.importing import made
+from tests.importing.made import Imported, write_csv
 
 IMAGES, PER_IMAGE = 90, 3
 HEADER = ("filepath", "title", "seller")
 
 
-def write_inputs(root: Path, suffix: str = "csv") -> str:
+def write_inputs(root: Path) -> None:
     """Vectors of images and captions, and a table of them, in which a fifth is swapped."""
     rng = np.random.default_rng(0)
     cause = rng.normal(size=(IMAGES, 6))
@@ -29,31 +29,24 @@ def write_inputs(root: Path, suffix: str = "csv") -> str:
     captions = cause[written_for] + 0.1 * rng.normal(size=(len(image_of), 6))
     np.save(root / "c.npy", captions.astype(np.float32))
     rows = [(f"{image}.jpg", f"thing {row}", row % 4) for row, image in enumerate(image_of)]
-    table = root / f"pairs.{suffix}"
-    if suffix == "jsonl":
-        write_jsonl(table, [dict(zip(HEADER, row, strict=True)) for row in rows])
-    else:
-        write_csv(table, rows, HEADER, "\t" if suffix == "tsv" else ",")
-    return str(table)
+    write_csv(root / "pairs.csv", rows, HEADER)
 
 
-def imported(root: Path, source: str, **fields) -> dict:
+def imported(root: Path, source: str = "pairs.csv", **fields) -> Imported:
+    write_inputs(root)
     vectors = {f"{side}_vectors": str(root / f"{side[0]}.npy") for side in ("image", "caption")}
-    return import_data(Request(root / "data", source, **{**vectors, **fields}))
+    return made.imported(root, source, **vectors, **fields)
 
 
-@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", ""])
-def test_all_rows_are_the_single_split_train(tmp_path, suffix):
-    source = write_inputs(tmp_path, suffix or "csv") if suffix else ""
-    if not suffix:
-        write_inputs(tmp_path)
-    record = imported(tmp_path, source)
-    content = read_directory(tmp_path / "data")
+@pytest.mark.parametrize("source", ["pairs.csv", ""])
+def test_all_rows_are_the_single_split_train(tmp_path, source):
+    out, record = found = imported(tmp_path, source)
+    content = found.files
     np.testing.assert_array_equal(content["train_ims.npy"], np.load(tmp_path / "i.npy"))
     np.testing.assert_array_equal(content["train_caps.npy"], np.load(tmp_path / "c.npy"))
     assert not [name for name in content if name.startswith(("dev", "test"))]
     sizes = {name: size["images"] for name, size in record["splits"].items()}
-    assert sizes == {"train": IMAGES, "dev": 0, "test": 0} and is_undivided(tmp_path / "data")
+    assert sizes == {"train": IMAGES, "dev": 0, "test": 0} and is_undivided(out)
     lines = describe_import(record, Path("D")).splitlines()
     assert f"(train {IMAGES})" in lines[0]
     commands = [line for line in lines if "l2rm " in line]
@@ -63,28 +56,18 @@ def test_all_rows_are_the_single_split_train(tmp_path, suffix):
 
 @pytest.mark.parametrize("split", ["1,0,0", "0.5,0.25,0.25", "0,0,1"])
 def test_given_shares_are_kept(tmp_path, split):
-    record = imported(tmp_path, write_inputs(tmp_path), split=split)
+    out, record = imported(tmp_path, split=split)
     shares = [float(share) for share in split.split(",")]
     assert record["split"] == {"by": "shares", "shares": shares, "seed": 0}
-    assert not is_undivided(tmp_path / "data")
+    assert not is_undivided(out)
     sizes = [record["splits"][name]["images"] / IMAGES for name in ("train", "dev", "test")]
     np.testing.assert_allclose(sizes, shares, atol=0.02)
 
 
-def test_a_column_of_splits_is_kept(tmp_path):
-    write_inputs(tmp_path)
-    names = ["train"] * 60 + ["validation"] * 20 + ["test"] * 10
-    rows = [(f"{row // 3}.jpg", f"thing {row}", names[row // 3]) for row in range(3 * IMAGES)]
-    table = write_csv(tmp_path / "pairs.csv", rows, ("filepath", "title", "split"))
-    record = imported(tmp_path, str(table))
-    assert record["split"] == {"by": "source"}
-    assert [size["images"] for size in record["splits"].values()] == [60, 20, 10]
-
-
 def test_a_seed_needs_shares(tmp_path):
     with pytest.raises(ConfigError, match="--seed=4 requires --split"):
-        imported(tmp_path, write_inputs(tmp_path), seed=4)
-    assert not (tmp_path / "data.partial").exists()
+        imported(tmp_path, seed=4)
+    assert not (tmp_path / "out.partial").exists()
 
 
 @pytest.mark.slow

@@ -5,23 +5,21 @@ import re
 import shutil
 from pathlib import Path
 
+import datasets
 import numpy as np
+import pandas
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
-datasets = pytest.importorskip("datasets", reason="the extra `import` is not installed")
-
-from l2rm_jax.errors import ConfigError, DataError  # noqa: E402
-from l2rm_jax.importing import importer  # noqa: E402
-from l2rm_jax.importing.importer import import_data  # noqa: E402
-from l2rm_jax.importing.request import Request  # noqa: E402
-from l2rm_jax.importing.splits import split_number  # noqa: E402
-from tests.importing.made import (  # noqa: E402
+from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.importing.splits import split_number
+from tests.importing.made import (
     PixelEncoder,
     captions_of,
     encoded,
-    pairs_by_image,
+    imported,
     picture,
-    read_directory,
     rows_of,
     write_csv,
     write_jsonl,
@@ -29,30 +27,9 @@ from tests.importing.made import (  # noqa: E402
 )
 
 SHARES = "0.5,0.25,0.25"
-
-
-@pytest.fixture(autouse=True)
-def encoder(monkeypatch):
-    """Takes the place of every encoder: its captions stay words if its name says so."""
-
-    def make(request):
-        if request.is_encoded:
-            return PixelEncoder(request.tokens or None, words=request.encoder == "words")
-        return None
-
-    monkeypatch.setattr(importer, "_load_encoder", make)
-
-
 NAMES = [f"images/{number:03}.png" for number in range(12)]
 ROWS = rows_of(NAMES)
 EXPECTED = {name: captions_of(number) for number, name in enumerate(NAMES)}
-
-
-def imported(root: Path, source: Path | str, out: str = "out", **fields) -> Path:
-    settings = {"encoder": "pixels", "split": SHARES, **fields}
-    import_data(Request(root / out, str(source), **settings))
-    assert not (root / f"{out}.partial").exists()
-    return root / out
 
 
 def as_folder(root: Path) -> Path:
@@ -94,8 +71,6 @@ def as_saved(root: Path) -> Path:
 
 def as_parquet(root: Path) -> Path:
     """A directory of Parquet files, with the bytes of the picture in each row of a caption."""
-    import pandas
-
     (root / "parquet").mkdir()
     for part in range(2):
         rows = ROWS[part::2]
@@ -120,12 +95,11 @@ SOURCES = {
 
 @pytest.mark.parametrize("kind", SOURCES)
 def test_every_kind_of_source_gives_the_same_pairs(root, kind):
-    out = imported(root, SOURCES[kind](root))
-    content = read_directory(out)
-    record = content["dataset.json"]
-    assert record["source"]["kind"] == kind
-    assert record["splits"]["train"] == {"images": 6, "captions": len(content["train_caps.txt"])}
-    pairs = pairs_by_image(out)
+    found = imported(root, SOURCES[kind](root), split=SHARES)
+    content, pairs = found.files, found.pairs
+    assert content["dataset.json"]["source"]["kind"] == kind
+    captions = len(content["train_caps.txt"])
+    assert content["dataset.json"]["splits"]["train"] == {"images": 6, "captions": captions}
     by_number = {int(Path(name).stem): captions for name, captions in pairs.items()}
     assert {number: sorted(own) for number, own in by_number.items()} == {
         number: sorted(captions_of(number)) for number in range(12)
@@ -145,20 +119,16 @@ def test_every_kind_of_source_gives_the_same_pairs(root, kind):
 
 
 def test_a_split_does_not_depend_on_the_kind_of_source(root):
-    first = imported(root, SOURCES["csv"](root), "a")
-    second = imported(root, SOURCES["saved"](root), "b")
+    first, second = (imported(root, SOURCES[kind](root), split=SHARES) for kind in ("csv", "saved"))
     for split in ("train", "dev", "test"):
-        stems = [
-            {Path(name).stem for name in read_directory(out)[f"{split}_ids.txt"]}
-            for out in (first, second)
-        ]
+        stems = [{Path(n).stem for n in each.files[f"{split}_ids.txt"]} for each in (first, second)]
         assert stems[0] == stems[1]
-    other = imported(root, SOURCES["tsv"](root), "c", seed=1)
-    assert (other / "train_ids.txt").read_text() != (first / "train_ids.txt").read_text()
+    other = imported(root, SOURCES["tsv"](root), split=SHARES, seed=1)
+    assert other.files["train_ids.txt"] != first.files["train_ids.txt"]
 
 
 def test_tokens_are_sets_with_their_lengths(root):
-    content = read_directory(imported(root, SOURCES["csv"](root), tokens="patches"))
+    content = imported(root, SOURCES["csv"](root), split=SHARES, tokens="patches").files
     captions = content["train_caps.txt"]
     lengths = np.array([min(5, len(caption.split())) for caption in captions])
     np.testing.assert_array_equal(content["train_lengths.npy"], lengths)
@@ -174,16 +144,15 @@ def test_tokens_are_sets_with_their_lengths(root):
 def test_arrays_are_dealt_out(root, with_table):
     """With a table, in the order of its images and of its rows; a broken row is left out."""
     rng = np.random.default_rng(0)
-    images = rng.normal(size=(12, 2, 5)).astype(np.float32)
     rows = [*ROWS[:4], ("images/099.png", ""), *ROWS[4:]] if with_table else ROWS
     captions = rng.normal(size=(len(rows), 7))
-    images = rng.normal(size=(13, 2, 5)).astype(np.float32) if with_table else images
+    images = rng.normal(size=(12 + with_table, 2, 5)).astype(np.float32)
     np.save(root / "i.npy", images)
     np.save(root / "c.npy", captions)
     source = write_csv(root / "pairs.csv", rows) if with_table else ""
     vectors = {"image_vectors": str(root / "i.npy"), "caption_vectors": str(root / "c.npy")}
-    out = imported(root, source, encoder="", max_rejected=0.05, **vectors)
-    content, seen = read_directory(out), 0
+    content = imported(root, source, split=SHARES, max_rejected=0.05, **vectors).files
+    seen = 0
     order = list(dict.fromkeys(name for name, _ in rows))
     for split in ("train", "dev", "test"):
         ids = content[f"{split}_ids.txt"]
@@ -206,22 +175,18 @@ def test_the_split_of_a_table_is_kept(root):
     splits = ["train"] * 5 + ["restval"] + ["val"] * 3 + ["Test"] * 3
     rows = [(name, caption, splits[NAMES.index(name)]) for name, caption in ROWS]
     source = write_csv(root / "pairs.csv", rows, ("filename", "caption", "split"))
-    out = imported(root, source, split="")
-    content = read_directory(out)
-    assert content["train_ids.txt"] == NAMES[:6] and content["dev_ids.txt"] == NAMES[6:9]
-    assert content["test_ids.txt"] == NAMES[9:] and content["dataset.json"]["split"] == {
-        "by": "source"
-    }
-    dealt = imported(root, source, "dealt")  # --split takes precedence
-    assert read_directory(dealt)["dataset.json"]["split"]["shares"] == [0.5, 0.25, 0.25]
+    found = imported(root, source)
+    assert [found.files[f"{split}_ids.txt"] for split in ("train", "dev", "test")] == [
+        *(NAMES[:6], NAMES[6:9], NAMES[9:])
+    ]
+    assert found.record["split"] == {"by": "source"}
+    dealt = imported(root, source, split=SHARES)  # --split takes precedence
+    assert dealt.record["split"]["shares"] == [0.5, 0.25, 0.25]
 
 
 @pytest.mark.parametrize("kind", ["list", "large_list", "fixed"])
 def test_a_parquet_file_of_names_and_lists(root, kind):
     """Names may be categories; a list may be missing, empty or of a fixed length."""
-    import pyarrow as pa
-    import pyarrow.parquet
-
     text = pa.string()
     form = {"list": pa.list_(text), "large_list": pa.large_list(text), "fixed": pa.list_(text, 2)}
     captions = [[f"ein Würfel {n}", f"一只狗 {n}"] for n in range(12)]
@@ -229,13 +194,12 @@ def test_a_parquet_file_of_names_and_lists(root, kind):
     if kind != "fixed":
         cells[0] = []
     rows = {"image": pa.array(NAMES).dictionary_encode(), "captions": pa.array(cells, form[kind])}
-    pyarrow.parquet.write_table(pa.table(rows), root / "a.parquet")
-    out = imported(root, root / "a.parquet", max_rejected=0.2)
+    parquet.write_table(pa.table(rows), root / "a.parquet")
+    found = imported(root, "a.parquet", max_rejected=0.2)
     kept = range(11) if kind == "fixed" else range(1, 11)
-    assert pairs_by_image(out) == {NAMES[n]: captions[n] for n in kept}
+    assert found.pairs == {NAMES[n]: captions[n] for n in kept}
     lost = [number for number in range(12) if number not in kept]
-    rejected = [f"{number + 1},{NAMES[number]},no caption" for number in lost]
-    assert read_directory(out)["rejected.csv"][1:] == rejected
+    assert found.rejected == [f"{number + 1},{NAMES[number]},no caption" for number in lost]
 
 
 def test_columns_are_found_or_named(root):
@@ -244,37 +208,30 @@ def test_columns_are_found_or_named(root):
     source = write_csv(root / "pairs.csv", rows, header)
     with pytest.raises(ConfigError, match="caption_de"):
         imported(root, source)
-    out = imported(root, source, caption_columns=("caption_en", "caption_de"))
-    assert pairs_by_image(out)[NAMES[3]] == [f"en {NAMES[3]}", f"de {NAMES[3]}"]
+    found = imported(root, source, caption_columns=("caption_en", "caption_de"))
+    assert found.pairs[NAMES[3]] == [f"en {NAMES[3]}", f"de {NAMES[3]}"]
     with pytest.raises(ConfigError, match=r"img.*caption_de, path, caption_en"):
-        imported(root, source, "other", image_column="img")
+        imported(root, source, image_column="img")
 
 
 def test_what_cannot_be_read_says_so(root):
     (root / "empty").mkdir()
-    cases = [
-        root / "none.csv",
-        root / "images/000.png",
-        root / "empty",
-        write_csv(root / "none.tsv", []),
-        root / "open.csv",
-        root / "torn.tar",
-        root / "torn.parquet",
-    ]
+    cases = ["none.csv", "images/000.png", "empty", "none.tsv", "open.csv", "a.tar", "a.parquet"]
+    write_csv(root / "none.tsv", [])
     (root / "open.csv").write_text('image,caption\na,"b\n')  # no such picture
     torn = write_tar(root / "a.tar", {"a.png": b"x" * 999}).read_bytes()[:600]
-    (root / "torn.tar").write_bytes(torn)
-    (root / "torn.parquet").write_bytes(b"PAR1")
-    for name in ("nothing.csv", "nothing.txt", "nothing.jsonl", "nothing.json"):
+    (root / "a.tar").write_bytes(torn)
+    (root / "a.parquet").write_bytes(b"PAR1")
+    for ending in ("csv", "txt", "jsonl", "json"):
         for text in ("", "\n \n"):
-            cases.append(root / f"{len(text)}{name}")
-            cases[-1].write_text(text)
+            cases.append(f"{len(text)}.{ending}")
+            (root / cases[-1]).write_text(text)
     for source in cases:
-        with pytest.raises(DataError, match=re.escape(str(source))):
+        with pytest.raises(DataError, match=re.escape(str(root / source))):
             imported(root, source)
     (root / "wide.csv").write_text("image,caption\na,b,c\n")
     with pytest.raises(DataError, match=r"1 of 1 rows.*\n.*fields"):
-        imported(root, root / "wide.csv")
+        imported(root, "wide.csv")
 
 
 SPLIT_NAMES = {
@@ -300,17 +257,12 @@ def test_splits_of_other_names_and_of_unknown_ones(root):
         parts[split] = datasets.Dataset.from_dict(rows).cast_column("image", datasets.Image())
     datasets.DatasetDict(parts).save_to_disk(root / "saved")
     with pytest.raises(DataError, match=r"unknown split.*extra.*--split"):
-        imported(root, root / "saved", split="")
-    (root / "out.partial").rename(root / "first")
-    content = read_directory(imported(root, root / "saved", split="", max_rejected=0.25))
-    assert content["dev_caps.txt"] == [f"text of {name}" for name in NAMES[3:6]]
-    assert content["test_caps.txt"] == [f"text of {name}" for name in NAMES[6:9]]
-    assert content["dataset.json"]["rows"] == {
-        "read": 12,
-        "captions": 12,
-        "written": 9,
-        "rejected": 3,
-    }
+        imported(root, "saved")
+    found = imported(root, "saved", max_rejected=0.25)
+    for at, split in ((3, "dev"), (6, "test")):
+        expected = [f"text of {name}" for name in NAMES[at : at + 3]]
+        assert found.files[f"{split}_caps.txt"] == expected
+    assert found.record["rows"] == {"read": 12, "captions": 12, "written": 9, "rejected": 3}
 
 
 @pytest.mark.parametrize("kind", ["saved", "parquet"])
@@ -324,10 +276,9 @@ def test_classes_become_their_names(root, kind):
         table.save_to_disk(source)
     else:
         table.to_parquet(source)
-    fields = {"pictures": str(root)}
-    pairs = pairs_by_image(imported(root, source, "a", caption_columns=("label",), **fields))
+    pairs = imported(root, source, pictures=str(root), caption_columns=("label",)).pairs
     assert pairs == {name: [classes.names[n % 2]] for n, name in enumerate(NAMES)}
-    pairs = pairs_by_image(imported(root, source, "b", max_rejected=0.5, **fields))
+    pairs = imported(root, source, pictures=str(root), max_rejected=0.5).pairs
     assert pairs == {name: [classes.names[n % 4]] for n, name in enumerate(NAMES) if n % 4 < 2}
 
 
@@ -354,13 +305,11 @@ def test_hidden_files_are_not_read(root, kind, hidden):
             write_jsonl(table, [{"image": own, "text": text} for own, text in rows])
         else:
             write_csv(table, zip(NAMES, texts, strict=True))
-    source, pictures = directory, str(root)
+    source = directory / "*.csv" if kind == "pattern" else directory
     if kind == "tar":
         files = {str(f.relative_to(directory)): f for f in directory.rglob("*.*") if f.is_file()}
         source = write_tar(root / "a.tar", {name: f.read_bytes() for name, f in files.items()})
-    if kind == "pattern":
-        source = directory / "*.csv"
-    found = pairs_by_image(imported(root, source, pictures=pictures, split="1,0,0"))
+    found = imported(root, source, pictures=str(root), split="1,0,0").pairs
     captions = sorted(caption for own in found.values() for caption in own)
     assert captions == sorted(f"new {number}" for number in range(len(NAMES)))
 
@@ -387,8 +336,7 @@ def test_fields_of_objects_are_columns(root, kind, place, flag):
     else:
         datasets.Dataset.from_list(rows).save_to_disk(source)
     named = {"caption_columns": (place,)} if flag else {}
-    out = imported(root, source, split="1,0,0", max_rejected=0.1, **named)
-    texts = {name: [f"text {number}"] for number, name in enumerate(NAMES[:-1])}
-    assert pairs_by_image(out) == texts
-    widths = read_directory(out)["train_columns.parquet"]
+    found = imported(root, source, split="1,0,0", max_rejected=0.1, **named)
+    assert found.pairs == {name: [f"text {number}"] for number, name in enumerate(NAMES[:-1])}
+    widths = found.files["train_columns.parquet"]
     assert [list(map(int, each)) for each in widths.values()] == [list(range(len(NAMES) - 1))]

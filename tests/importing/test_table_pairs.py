@@ -3,11 +3,8 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
-
-pytest.importorskip("datasets", reason="the extra `import` is not installed")
-
 import pyarrow as pa
+import pytest
 
 from l2rm_jax.importing.columns import Columns
 from l2rm_jax.importing.pictures import image_keys

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("datasets", reason="the extra `import` is not installed")
-
 from l2rm_jax.importing import delimited
 from l2rm_jax.importing.columns import find_columns
 from l2rm_jax.importing.csv_rows import find_dialect, read_records
@@ -18,6 +16,11 @@ from l2rm_jax.importing.text_io import guess_encoding
 
 NAMES = [f"p{number}.jpg" for number in range(30)]
 ROWS = [(name, f"the plain cup {name}") for name in NAMES]
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(delimited, "_CHUNK", 7)
 
 
 def write(path: Path, lines: list[str], end: str = "\n", encoding: str = "utf-8") -> Path:
@@ -133,32 +136,26 @@ def test_each_byte_is_of_one_row_or_of_a_blank_line(tmp_path):
     assert kept == "".join(f"{line}\n" for line in lines if line.strip(" ,"))
 
 
+SEPARATED = ["", "sep=;", "SEP=;;", '"sep=;"', "sep=,", "sep=\t", "sep=|", "sep=^"]
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
-def test_ends_of_lines_and_encodings(tmp_path, end, encoding):
-    rows = [(name, f"{text} é") for name, text in ROWS]
-    lines = ["image,caption", "", *map(",".join, rows), "", ""]
-    assert rows_of(write(tmp_path / "a.csv", lines, end, encoding)) == rows
-
-
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
-@pytest.mark.parametrize(
-    "first", ["sep=;", "SEP=;;", '"sep=;"', "sep=,", "sep=\t", "sep=|", "sep=^"]
-)
+@pytest.mark.parametrize("first", SEPARATED)
 @pytest.mark.parametrize("has_quote", [False, True])
-def test_a_line_that_names_the_separator_is_no_row(tmp_path, first, encoding, end, has_quote):
-    separator = first.strip('"')[4]
-    quoted = f'"the cup {separator} so"' if has_quote else "the plain cup"
+def test_encodings_ends_and_first_lines(tmp_path, first, encoding, end, has_quote):
+    """A first line may name the separator, which is no row; blank lines are none either."""
+    separator = first.strip('"')[4:5] or ","
+    quoted = f'"the cup {separator} so é"' if has_quote else "the plain cup é"
     for name, header in (("a.csv", [separator.join(["image", "caption"])]), ("b.csv", [])):
-        lines = [first, *header, *(f"{name}{separator}{quoted}" for name in NAMES)]
+        lines = [*[first] * bool(first), *header, *(f"{n}{separator}{quoted}" for n in NAMES)]
         path = write(tmp_path / name, lines, end, encoding)
         assert rows_of(path) == [(name, quoted.strip('"')) for name in NAMES]
-        dialect = find_dialect(path, "csv", ())
-        kept = dialect.text.mark + b"".join(
-            dialect.text.encode(record) for record, _ in dialect.records()
-        )
+        text = (dialect := find_dialect(path, "csv", ())).text
+        kept = text.mark + b"".join(text.encode(record) for record, _ in dialect.records())
         assert kept == path.read_bytes()
+        blank = write(tmp_path / "c.csv", [*lines, "", ""], end, encoding)
+        assert rows_of(blank) == rows_of(path)
 
 
 @pytest.mark.parametrize(
@@ -181,26 +178,3 @@ def test_columns_are_found_in_any_case(tmp_path):
     source = open_source(write(tmp_path / "a.csv", lines), tmp_path / "cache")
     columns = find_columns(source, "", ("text (english)",), by_shares=True, is_encoded=True)
     assert columns[:2] == (("IMAGE",), ("Text (English)",))
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_blocks_that_arrow_reads_give_the_rows_of_the_others(tmp_path, monkeypatch, seed):
-    """Lines that are plain, blank, too long, too short or not UTF-8; blocks of a few or many."""
-    rng = random.Random(seed)
-    odd = ["", " ", ",", " , ", "7.jpg", "8.jpg,a,b", "9.jpg,x,", "\ufeff", "caf\udce9,x", "a,b\rc"]
-    lines = [
-        rng.choice(odd) if rng.random() < 0.1 * (seed % 3) else f"{number}.jpg,cup {number} é"
-        for number in range(200)
-    ]
-    end = rng.choice(["\n", "\r\n"])
-    text = end.join(["image,caption", *lines]) + rng.choice(["", end])
-    (tmp_path / "a.csv").write_bytes(text.encode("utf-8", "surrogateescape"))
-    found = {}
-    for block in (1, 100, 1000, 1 << 22):
-        monkeypatch.setattr(delimited, "_BLOCK", block)
-        found[block] = delimited.read_table(tmp_path / "a.csv", "csv", ())
-    monkeypatch.setattr(delimited, "_plain_table", lambda block, dialect: None)
-    table, skipped = delimited.read_table(tmp_path / "a.csv", "csv", ())
-    assert len(table) + len(skipped) == sum(bool(line.strip(" ,\ufeff")) for line in lines)
-    for other, left_out in found.values():
-        assert other.to_pydict() == table.to_pydict() and left_out == skipped

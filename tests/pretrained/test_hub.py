@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import l2rm_jax
-from l2rm_jax.errors import CheckpointError, DataError
+from l2rm_jax.errors import DataError
 from l2rm_jax.pretrained.directory import open_pretrained, read_kind
 from l2rm_jax.pretrained.hub import find_directory
-from l2rm_jax.run.exported import EXPORTED, read_exported
+from l2rm_jax.run.load_trained import SAVED
 from tests.models.pretrained.golden import GOLDEN, read_parameters
 from tests.retriever.runs import make_run
 
@@ -75,8 +75,7 @@ def test_only_files_that_are_read_are_asked_for(cache, monkeypatch, tmp_path):
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     assert read_kind("someone/bert-tiny") == "bert"
-    with pytest.raises(CheckpointError):  # weights that are no saved model
-        read_exported(find_directory("someone/retriever", EXPORTED))
+    find_directory("someone/retriever", SAVED)
     [(_, weights), (name, saved)] = asked
     assert name == "someone/retriever"
     shards = ["model-00001-of-00002.safetensors", "model.safetensors.index.json"]

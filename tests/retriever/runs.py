@@ -6,7 +6,6 @@ from l2rm_jax.data.loading import load_data, save_vocabulary_and_index
 from l2rm_jax.devices.parallel import Replicas
 from l2rm_jax.run.config_file import write_config
 from l2rm_jax.run.initialise import open_run
-from l2rm_jax.run.run import Run
 from tests.tiny import tiny_config
 
 IMAGES, BATCH = 37, 64  # more than fit a tile, and with five captions each more than a batch
@@ -21,7 +20,8 @@ def make_run(workdir: Path, head: str, seed: int = 0, score: bool = True):
     with open_run(config, data, workdir, Replicas()) as run:
         run.finish_epoch(3, rsum=123.4)
         run.checkpoints.wait()
-        sims = Run.score_test(run) if score else None
+        run.restore_best()
+        sims = run.score(data.test) if score else None
     save_vocabulary_and_index(data, workdir)
     write_config(workdir, config)
     return sims, data.test

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import l2rm_jax
-from l2rm_jax.errors import ConfigError
+from l2rm_jax.errors import CheckpointError, ConfigError
 from tests.retriever.runs import make_run
 from tests.run import pretrained_runs
 from tests.run.tiny_runs import tiny_config
@@ -48,6 +48,9 @@ def test_a_saved_model_is_the_same(tmp_path, kind):
     assert files >= {"config.json", "model.safetensors", "README.md"}
     assert ("pretrained" in files) == (kind == "pretrained")
     assert ("vocabulary.json" in files) == (kind != "pretrained")
+    (saved / "model.safetensors").write_bytes(b"no weights")
+    with pytest.raises(CheckpointError, match="not the weights of a saved model"):
+        l2rm_jax.load(saved)
 
 
 @pytest.mark.slow

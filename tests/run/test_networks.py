@@ -28,7 +28,9 @@ def test_evaluation_and_search_take_the_mean(trained):
     assert rows[f"{workdir} (vse, 2 networks), custom"] == pytest.approx(results["test"]["custom"])
     config = read_config(workdir)
     with open_run(config, read_data(config, workdir), workdir, Replicas()) as again:
-        sims, test = again.score_test(), again.data.test
+        again.restore_best()
+        test = again.data.test
+        sims = again.score(test)
         vectors = again.score(test, Scorer.embeddings)
     np.testing.assert_allclose(vectors[0] @ vectors[1].T, sims, atol=1e-5)
     retriever = l2rm_jax.load(workdir)

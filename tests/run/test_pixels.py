@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import l2rm_jax
-from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.features import Pixels
 from l2rm_jax.data.vectors import image_vectors
 from l2rm_jax.errors import ConfigError, DataError, StoppedError
 from l2rm_jax.evaluate import evaluate_runs
@@ -24,7 +24,7 @@ from l2rm_jax.run.pretrained import find_pretrained, with_judged_vectors
 from tests.models.pretrained.golden import GOLDEN, read_parameters
 from tests.run.pixel_runs import SIZES, clip_config, open_model, pictures, write_pixels
 from tests.run.pretrained_runs import copy_model, make_run, run
-from tests.run.test_pretrained import assert_equal, differs
+from tests.run.test_pretrained import assert_equal, assert_same_training, differs
 from tests.run.test_resume import asked_to_stop
 from tests.run.tiny_runs import records
 from tests.shared_programs import shared_programs
@@ -55,15 +55,8 @@ def test_a_frozen_image_base_equals_imported_features(tmp_path):
     config = clip_config(tmp_path / "features", kind=kind, **fields)
     config.model.image_encoder = REGIONS
     feature_results = run(config, tmp_path / "feature run")
-    for field in ("test", "best_validation_rsum"):
-        assert pixel_results[field] == feature_results[field]
-    found, expected = (
-        [line for line in records(tmp_path / f"{name} run") if line["kind"] == "epoch"]
-        for name in ("pixel", "feature")
-    )
-    assert [line["loss"] for line in found] == pytest.approx(
-        [line["loss"] for line in expected], rel=1e-5
-    )
+    workdirs = tmp_path / "pixel run", tmp_path / "feature run"
+    assert_same_training(pixel_results, feature_results, *workdirs)
     frozen = read_trained(tmp_path / "pixel run", "last").state
     assert_equal(frozen.params["image_base"], read_parameters(kind)["image_base"])
     assert differs(frozen.params["text_base"], read_parameters(kind)["text_base"])

@@ -9,8 +9,7 @@ import pytest
 from l2rm_jax.errors import ConfigError
 from l2rm_jax.losses import osa
 from l2rm_jax.methods.pair_weights import SCORE
-from l2rm_jax.run.load_trained import read_trained
-from l2rm_jax.run.start import START_FILE
+from l2rm_jax.run.load_trained import START_FILE, read_trained
 from l2rm_jax.train import train
 from tests.run.tiny_runs import one_device
 from tests.tiny import tiny_config, write_vectors

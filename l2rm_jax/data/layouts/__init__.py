@@ -18,20 +18,17 @@ import numpy as np
 from l2rm_jax.data import scenes
 from l2rm_jax.data.columns import read_columns
 from l2rm_jax.data.drawn_splits import Drawn
-from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.data.layouts.precomp import (
     StoredImages,
     check_directory,
     has_images,
     read_files,
-    read_images,
 )
 from l2rm_jax.data.layouts.shards import open_shard_pairs
 from l2rm_jax.data.pairs import Pairs
-from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.record import read_record
 from l2rm_jax.data.shards import are_shards
-from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import ConfigError, DataError
 
 SCENES = "scenes"  # the built-in data set
@@ -132,51 +129,22 @@ def is_scenes(data_config: Any) -> bool:
     return data_config.name == SCENES and not data_config.path
 
 
-def open_images(data_config: Any, split: str, in_pixels: bool = False) -> StoredImages:
-    """Open only the images of a split, to check them when the captions cannot be read.
-
-    Repeated rows are kept, and region counts that are out of range are clipped.
-
-    Raises:
-      DataError, ConfigError: as `open_split`.
-    """
-    if not is_scenes(data_config):
-        directory = check_directory(data_config.path)
-        return read_images(directory, split, in_pixels, clip_counts=True)
-    return open_split(data_config, split, in_pixels=in_pixels).images
-
-
-def open_caption_vectors(data_config: Any, split: str) -> RegionFeatures | None:
-    """Open only the caption vectors of a split, with counts clipped; None if captions are words.
-
-    Raises:
-      DataError, ConfigError: as `open_split`.
-    """
-    if is_scenes(data_config):
-        return None
-    file = split_file(check_directory(data_config.path), split, "vectors")
-    return RegionFeatures.read(file, clip_counts=True) if file.exists() else None
-
-
 def check_feature_shapes(images: Sequence[StoredImages]) -> None:
     """Check that all splits have the same number of regions and dimensions, or size of pictures.
 
     Raises:
       DataError: lists every file that differs from the first.
     """
+    are_pixels = any(isinstance(each, Pixels) for each in images)
+    of, unit = ("", "pixels") if are_pixels else ("regions ", "features")
     problems = [
-        f"{other.name}: found {other.shape[1]} {_units(other)}, expected {images[0].shape[1]} x "
-        f"{images[0].shape[2]}, as in {images[0].name}"
+        f"{other.name}: found {other.shape[1]} {of}x {other.shape[2]} {unit}, expected "
+        f"{images[0].shape[1]} x {images[0].shape[2]}, as in {images[0].name}"
         for other in images[1:]
         if other.shape[1:] != images[0].shape[1:]
     ]
     if problems:
         raise DataError(*problems)
-
-
-def _units(images: StoredImages) -> str:
-    of, unit = ("", "pixels") if isinstance(images, Pixels) else ("regions ", "features")
-    return f"{of}x {images.shape[2]} {unit}"
 
 
 def check_caption_kinds(splits: Sequence[Pairs]) -> None:

@@ -1,25 +1,34 @@
 """The layout of SCAN and NCR: `{split}_ims.npy` and `{split}_caps.txt`, before tokenization."""
 
+import logging
 import shlex
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int
 
-from l2rm_jax.data.captions import caption_files, open_captions, parse_captions
-from l2rm_jax.data.features import RegionFeatures
+from l2rm_jax.data.captions import (
+    caption_files,
+    open_captions,
+    parse_captions,
+    read_caption_ids,
+    read_image_ids,
+)
+from l2rm_jax.data.contents import checked_rows
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.data.files import check_entries, check_form, open_array
-from l2rm_jax.data.ids import read_caption_ids, read_image_ids
 from l2rm_jax.data.pairs import Pairs
-from l2rm_jax.data.pixels import Pixels
 from l2rm_jax.data.record import check_files, is_undivided
-from l2rm_jax.data.repeats import undo_repeats
 from l2rm_jax.data.shards import have_vectors
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import ConfigError, DataError, Problems, expand_home, nearest_flag
 from l2rm_jax.jobs.regular_files import has_file
 
 StoredImages = RegionFeatures | Pixels
+REPEATS = 5  # rows of one image, in releases whose features have one row per caption
+_SAMPLED_BLOCKS = 64  # blocks that are compared in full to detect repeats
 
 
 def read_files(
@@ -52,9 +61,9 @@ def read_files(
     if vectors is not None and not caption_files(directory, split):
         source, texts, count = vector_file, None, len(vectors)
     else:
-        file = attempt(open_captions, directory, split, or_vectors=not in_words)
-        texts = attempt(parse_captions, file)
-        source, count = (file.path, len(file.lines)) if file else (None, None)
+        found = attempt(open_captions, directory, split, or_vectors=not in_words)
+        source, lines = found or (None, None)
+        texts, count = attempt(parse_captions, source, lines), lines and len(lines)
     if vectors is not None and texts is not None:
         attempt(_check_vector_count, source, texts, vectors)
     pair_file = split_file(directory, split, "image_of")
@@ -62,7 +71,7 @@ def read_files(
         image_of = attempt(_read_pairs, source, images, captions=count, path=pair_file)
     else:
         images = attempt(_described_images, source, images, captions=count)
-        image_of = attempt(_equal_blocks, count, images)
+        image_of = attempt(checked_rows, images and len(images), count, image_of=None)
     ids = attempt(read_image_ids, directory, split, images and len(images))
     problems.raise_all()
     caption_ids = read_caption_ids(directory, split)
@@ -73,13 +82,7 @@ def read_files(
 def read_images(
     directory: str | Path, split: str, in_pixels: bool, clip_counts: bool = False
 ) -> StoredImages:
-    """Open the features of a split, or its pictures.
-
-    Args:
-      directory: directory of the files.
-      split: name of the split.
-      in_pixels: whether to open the pictures.
-      clip_counts: as in `RegionFeatures.read`.
+    """Open the features of a split, or its pictures; `clip_counts` as in `RegionFeatures.read`.
 
     Raises:
       DataError: the file is missing or invalid.
@@ -112,13 +115,9 @@ def has_images(directory: str | Path, split: str) -> bool:
 def check_directory(path: str | Path, or_shards: bool = False) -> Path:
     """Return the directory of the data.
 
-    Args:
-      path: the directory.
-      or_shards: whether vectors in shards are accepted.
-
     Raises:
       ConfigError: `path` is empty.
-      DataError: there is no such directory, or it has vectors in shards.
+      DataError: there is no such directory, or it has vectors in shards without `or_shards`.
     """
     expected = (
         "expected the directory of train_ims.npy, train_caps.txt (or .tsv, .npy), dev and test"
@@ -184,11 +183,6 @@ def _described_images(source: Path, images: StoredImages, captions: int) -> Stor
     return images
 
 
-def _equal_blocks(captions: int, images: StoredImages) -> Int[np.ndarray, " pairs"]:
-    """Image row of each caption, if all images have the same number of captions."""
-    return np.arange(captions) // (captions // len(images))
-
-
 def _read_pairs(
     source: Path, images: StoredImages, captions: int, path: Path
 ) -> Int[np.ndarray, " pairs"]:
@@ -219,3 +213,62 @@ def _read_pairs(
         expected = f"expected every row of {images.name}"
         raise DataError(*(f"{path}: found no row {row}, {expected}" for row in absent))
     return rows
+
+
+def undo_repeats(features: RegionFeatures) -> RegionFeatures:
+    """Remove repeats of images; features without repeats are returned unchanged.
+
+    A file counts as repeated if most of a sample of its blocks hold five identical rows. Then the
+    first region of every block is compared too.
+
+    Raises:
+      DataError: most blocks hold repeated images but some do not, or the rows of one image have
+        different region counts; lists every such block.
+    """
+    count, rest = divmod(len(features), REPEATS)
+    if rest:
+        return features
+    blocks = [features.array[start : start + REPEATS] for start in range(0, len(features), REPEATS)]
+    sample = np.unique(np.linspace(0, count - 1, min(count, _SAMPLED_BLOCKS)).astype(int))
+    counts = features.counts.reshape(count, REPEATS)
+    same = [_rows_are_identical(blocks[block][:, : counts[block].min()]) for block in sample]
+    if 2 * sum(same) <= len(same):
+        return features
+    different = [block for block, ok in zip(sample, same, strict=True) if not ok]
+    different += [at for at, block in enumerate(blocks) if not _rows_are_identical(block[:, 0])]
+    raise_if_blocks_differ(features.name, different)
+    uneven = np.flatnonzero((counts != counts[:, :1]).any(axis=1))
+    if len(uneven):
+        raise DataError(
+            *(
+                f"{features.name}: rows {block * REPEATS} to {(block + 1) * REPEATS - 1}: found "
+                f"{counts[block].tolist()} regions for one repeated image, expected a single number"
+                for block in uneven
+            )
+        )
+    logging.getLogger(__name__).info(
+        "%s: each image is stored %d times; read as %d images", features.name, REPEATS, count
+    )
+    return replace(features.take(np.arange(0, len(features), REPEATS)), copies=REPEATS)
+
+
+def raise_if_blocks_differ(name: str, blocks: Sequence[int]) -> None:
+    """Raise an error if some blocks do not repeat one image although most do.
+
+    Raises:
+      DataError: `blocks` is not empty; lists the rows of each.
+    """
+    if len(blocks):
+        raise DataError(
+            *(
+                f"{name}: rows {block * REPEATS} to {(block + 1) * REPEATS - 1}: found different "
+                f"images, expected a repeated image, as in most blocks of {REPEATS} rows"
+                for block in sorted(set(blocks))
+            )
+        )
+
+
+def _rows_are_identical(rows: np.ndarray) -> bool:
+    """Whether all rows have the same bytes; NaN equals NaN."""
+    stored = np.ascontiguousarray(rows).reshape(len(rows), -1).view(np.uint8)
+    return bool((stored[1:] == stored[0]).all())

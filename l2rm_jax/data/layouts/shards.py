@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from l2rm_jax.data.columns import read_shard_columns
-from l2rm_jax.data.contents import PART, hash_names
+from l2rm_jax.data.contents import finite_blocks, hash_names
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.shards import (
     CAPTION,
@@ -26,7 +26,7 @@ from l2rm_jax.data.shards import (
     read_metadata,
     rows_of,
 )
-from l2rm_jax.errors import DataError, Problems
+from l2rm_jax.errors import Problems
 
 
 def open_shard_pairs(directory: str | Path, copies: Path | None = None) -> Pairs:
@@ -75,14 +75,5 @@ def _open(directory: str | Path, shards: Shards) -> Pairs:
 
 def _hash_shard(digest: "hashlib.blake2b", shard: Shard) -> None:
     """Hash the values of a shard; raise an error that lists every row that is not finite."""
-    problems = []
-    for start in range(0, len(shard.array), PART):
-        block = np.ascontiguousarray(shard.array[start : start + PART])
-        digest.update(block)
-        wrong = np.flatnonzero(~np.isfinite(block).all(axis=1))
-        problems += [
-            f"{shard.name}: row {start + row}: found NaN or infinity, expected finite numbers"
-            for row in wrong
-        ]
-    if problems:
-        raise DataError(*problems)
+    for block in finite_blocks(shard.name, shard.array):
+        digest.update(np.ascontiguousarray(block))

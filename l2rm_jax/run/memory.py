@@ -1,7 +1,7 @@
-"""Training images that stay in the memory of accelerators, where each batch takes its own.
+"""Memory of devices: training images that stay there, and flags that make a run need less.
 
-An accelerator would otherwise wait until the images of a batch are read, checked and sent to it. On
-a CPU, the file stays memory-mapped.
+Each batch takes its own images. An accelerator would otherwise wait until they are read, checked
+and sent to it. On a CPU, the file stays memory-mapped.
 """
 
 import math
@@ -11,18 +11,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from l2rm_jax.data.features import RegionFeatures
-from l2rm_jax.data.pixels import Pixels
+from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.devices.batch import Batch
 from l2rm_jax.devices.parallel import Replicas
 
 
 class ResidentImages:
     """All images of a data set, whole on each device of one host.
-
-    Args:
-      images: the images, which are read once.
-      replicas: the devices.
 
     Raises:
       DataError: a feature is not finite.
@@ -65,7 +60,7 @@ def resident_images(images: RegionFeatures | Pixels, replicas: Replicas) -> Resi
     Raises:
       DataError: a feature is not finite.
     """
-    size = math.prod(images.shape) * (1 if isinstance(images, Pixels) else 4)  # bytes of an entry
+    size = math.prod(images.shape) * images.entry_bytes
     platform, hosts = replicas.devices[0].platform, replicas.share.hosts
     stays = stay_on_device(platform, _free_memory(replicas.devices), size, hosts)
     return ResidentImages(images, replicas) if stays else None
@@ -76,3 +71,29 @@ def _free_memory(devices: Sequence[jax.Device]) -> int:
     own = [device for device in devices if device.process_index == jax.process_index()]
     stats = [device.memory_stats() or {} for device in own]
     return min(each.get("bytes_limit", 0) - each.get("bytes_in_use", 0) for each in stats)
+
+
+def training_hints(config: Any, is_product: bool) -> list[str]:
+    """Flags for a training step, the best one first; none for a field that is at its smallest.
+
+    Args:
+      config: config of the run.
+      is_product: whether the model's similarity is a product of two vectors; `model.chunk` has then
+        no effect.
+    """
+    batch, width = config.train.batch_size, config.model.embed_dim
+    smaller = [f"--config.train.batch_size={max(2, batch // 2)}"] if batch > 2 else []
+    narrower = [f"--config.model.embed_dim={width // 2}"] if width > 1 else []
+    return smaller + _chunk_hint(config, is_product) + narrower
+
+
+def scoring_hints(config: Any, is_product: bool) -> list[str]:
+    """Flags for scoring a split, as in `training_hints`; they do not change the scores."""
+    batch = config.evaluation.batch_size
+    smaller = [f"--config.evaluation.batch_size={batch // 2}"] if batch > 1 else []
+    return smaller + _chunk_hint(config, is_product)
+
+
+def _chunk_hint(config: Any, is_product: bool) -> list[str]:
+    chunk = config.model.chunk
+    return [] if is_product or chunk == 1 else [f"--config.model.chunk={max(1, chunk // 2)}"]
