@@ -141,7 +141,7 @@ def _raise_unreadable(error: OSError) -> None:
 
 @contextlib.contextmanager
 def named_errors(where: str) -> Iterator[None]:
-    """Put `where` in front of each message of the errors of this `with` block.
+    """Put `where` in front of each message of this `with` block's errors that lacks it.
 
     A hint is dropped, as it is about the inner work. `StoppedError` keeps its message; its place
     gets the name.
@@ -152,7 +152,10 @@ def named_errors(where: str) -> Iterator[None]:
         place = f"{where}, {error.place}" if error.place else where
         raise StoppedError(str(error), error.signal, place) from None
     except L2RMError as error:
-        named = type(error)(*(f"{where}: {message}" for message in error.args))
+        # Readers of a file name it themselves.
+        named = type(error)(
+            *(each if each.startswith(where) else f"{where}: {each}" for each in error.args)
+        )
         named.kinds = error.kinds
         raise named from error
 

@@ -13,6 +13,7 @@ from l2rm_jax.errors import (
     L2RMError,
     Problems,
     check_names,
+    named_errors,
     nearest_flag,
     nearest_path,
 )
@@ -107,3 +108,9 @@ def test_of_many_alike_problems_the_first_are_kept_and_all_counted():
 
 def fail(error: Exception) -> None:
     raise error
+
+
+def test_a_place_is_named_once():
+    with pytest.raises(DataError) as caught, named_errors("a.tar"):
+        raise DataError("a.tar: cut", "row 3: empty")
+    assert caught.value.args == ("a.tar: cut", "a.tar: row 3: empty")

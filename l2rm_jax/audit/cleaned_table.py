@@ -13,7 +13,7 @@ from jaxtyping import Bool, Int
 from ml_collections import ConfigDict
 
 from l2rm_jax.audit.copy_rows import COPIERS, Edits
-from l2rm_jax.data.content_hashes import hash_file
+from l2rm_jax.data.content_hashes import is_unchanged
 from l2rm_jax.data.record import read_record
 from l2rm_jax.importing.splits import rows_of_splits
 from l2rm_jax.jobs.full_disk import named_if_full
@@ -119,8 +119,8 @@ def _find_table(data: ConfigDict | None, pairs: int) -> _Table | str:
     path = Path(source["path"])
     if len(rows["train"]) != pairs:
         return "no kept table: only part of the training pairs was judged"
-    if not path.is_file() or [hash_file(path)] != source["hashes"]:
-        return f"no kept table: {path} is missing, or has changed since the import"
+    if not is_unchanged(path, source["hashes"]):
+        return f"no kept table: {path} is missing, cannot be read, or has changed since the import"
     columns = record["columns"]["image"], record["columns"]["captions"]
     train = rows.pop("train")
     others = np.unique(np.concatenate([np.zeros(0, int), *rows.values()]))

@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from l2rm_jax.data.content_hashes import hash_file
+from l2rm_jax.data.content_hashes import is_unchanged
 from l2rm_jax.data.files import open_array
 from l2rm_jax.data.record import read_record
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.importing.csv_rows import find_dialect
 from l2rm_jax.importing.text_io import open_text
+from l2rm_jax.jobs.regular_files import has_file
 
 LINE, ROW = "line", "row"
 
@@ -42,7 +43,7 @@ def find_lines(path: str | Path, pairs: Int[np.ndarray, " pairs"]) -> Lines:
     """
     record = read_record(path) if path else None
     file = split_file(path, "train", "rows")
-    if record is None or not file.is_file():
+    if record is None or not has_file(file):
         return Lines(ROW, np.arange(len(pairs)))
     rows = np.array(open_array(file))[pairs]
     lines = _lines_of_rows(record)
@@ -55,7 +56,7 @@ def _lines_of_rows(record: dict[str, Any]) -> Int[np.ndarray, " rows"] | None:
     kind, path = source["kind"], Path(source["path"] or "")
     if kind not in ("csv", "tsv", "jsonl") or source.get("bytes") is None:
         return None
-    if not path.is_file() or [hash_file(path)] != source["hashes"]:
+    if not is_unchanged(path, source["hashes"]):
         return None
     if kind == "jsonl":
         return np.flatnonzero([bool(line.strip()) for line in open_text(path).lines()]) + 1

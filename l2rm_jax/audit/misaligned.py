@@ -17,7 +17,7 @@ from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.errors import DataError, expand_home
 from l2rm_jax.jobs import Job
 from l2rm_jax.jobs.files import replace_file
-from l2rm_jax.jobs.regular_files import parse_json
+from l2rm_jax.jobs.regular_files import has_file, parse_json
 from l2rm_jax.jobs.shares import WRITER, Part, wait_for
 from l2rm_jax.joins import Finding, KnownModels, Misaligned, find_misaligned
 from l2rm_jax.judging import Judgement, KeptJudge, read_judgement
@@ -189,7 +189,7 @@ def read_findings(directory: Path, stored: Int[np.ndarray, " pairs"]) -> Misalig
     Raises:
       DataError: the file is damaged.
     """
-    if not (directory / FINDINGS).is_file():
+    if not has_file(directory / FINDINGS):
         return None
     try:
         content = parse_json((directory / FINDINGS).read_bytes())
@@ -201,7 +201,7 @@ def read_findings(directory: Path, stored: Int[np.ndarray, " pairs"]) -> Misalig
             f"{directory / FINDINGS}: cannot be read ({error}), expected findings of an audit"
         ) from error
     file = directory / IMAGES
-    image_of = np.array(open_array(file)) if file.is_file() else stored
+    image_of = np.array(open_array(file)) if has_file(file) else stored
     return Misaligned(findings, image_of, stored, suspicious, content["reason"])
 
 
@@ -235,7 +235,7 @@ def read_repair(
     found, file = read_findings(directory, stored), directory / REPAIRED
     if found is None:
         return None
-    return found, read_judgement(file) if file.is_file() else None
+    return found, read_judgement(file) if has_file(file) else None
 
 
 def _directory_of(path: str | Path) -> Path:
@@ -246,7 +246,7 @@ def _directory_of(path: str | Path) -> Path:
 def read_sentences(path: str | Path) -> list[str]:
     """Return the sentences on misaligned rows of an audit, given its directory or a file of it."""
     file = _directory_of(path) / FINDINGS
-    if not file.is_file():
+    if not has_file(file):
         return []
     try:
         return [finding["sentence"] for finding in parse_json(file.read_bytes())["findings"]]

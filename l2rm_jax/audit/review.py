@@ -19,6 +19,7 @@ from scipy.special import ndtri
 from l2rm_jax.data.pairs import same_pairs
 from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.importing.csv_rows import find_dialect
+from l2rm_jax.jobs.regular_files import has_file
 
 SIZE = 100  # pairs of a review
 FITS, WRONG, UNSURE = DECISIONS = ("fits", "wrong", "unsure")
@@ -160,7 +161,7 @@ def read_decisions(path: str | Path, pairs: int, fingerprint: str = "") -> Decis
       DataError: it is not such a table, or of other pairs; names each line that is wrong.
     """
     path = Path(path)
-    if not path.is_file():
+    if not has_file(path):
         raise ConfigError(f"config.audit.review: {path}: no such file")
     dialect = find_dialect(path, "csv", [*HEADER, PAIRS])
     names = [name.strip().lower() for name in dialect.names]

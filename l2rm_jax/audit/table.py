@@ -18,6 +18,7 @@ from l2rm_jax.data.parquet_vectors import open_parquet
 from l2rm_jax.data.spreadsheet_cells import original_cell, plain_cell
 from l2rm_jax.errors import ConfigError, DataError, first_line
 from l2rm_jax.jobs.full_disk import named_if_full
+from l2rm_jax.jobs.regular_files import has_file
 from l2rm_jax.judging.judgement import KINDS
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ def read_table(directory: Path, pairs: int) -> dict[str, np.ndarray]:
       DataError: there is no table, it is damaged, or it has another number of rows than `pairs`.
       ConfigError: it is a Parquet file, and pyarrow is missing.
     """
-    files = [directory / name for name in FILES if (directory / name).is_file()]
+    files = [directory / name for name in FILES if has_file(directory / name)]
     if not files:
         raise DataError(f"{directory}: found no {' or '.join(FILES)}, expected one of them")
     try:

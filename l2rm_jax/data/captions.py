@@ -4,7 +4,7 @@ from pathlib import Path
 
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import DataError, Problems
-from l2rm_jax.jobs.regular_files import TEXT, read_regular
+from l2rm_jax.jobs.regular_files import TEXT, has_file, read_regular
 
 MAX_CHARACTERS = 10_000  # about 2000 words
 
@@ -12,7 +12,7 @@ MAX_CHARACTERS = 10_000  # about 2000 words
 def caption_files(path: Path, split: str) -> list[Path]:
     """List the caption files (`.txt`, `.tsv`) of a split that exist in the directory `path`."""
     candidates = [split_file(path, split, content) for content in ("texts", "named_texts")]
-    return [file for file in candidates if file.is_file()]
+    return [file for file in candidates if has_file(file)]
 
 
 def open_captions(path: Path, split: str, or_vectors: bool = False) -> tuple[Path, list[bytes]]:
@@ -107,7 +107,7 @@ def read_image_ids(path: str | Path, split: str, images: int) -> list[str] | Non
       DataError: the file is not UTF-8, or has another number of lines.
     """
     file = split_file(path, split, "ids")
-    if not file.is_file():
+    if not has_file(file):
         return None
     ids = _lines(file)
     if len(ids) != images:
@@ -120,7 +120,7 @@ def read_image_ids(path: str | Path, split: str, images: int) -> list[str] | Non
 def read_caption_ids(path: str | Path, split: str) -> list[str] | None:
     """Read the first column of `{split}_caps.tsv`, which `parse_captions` has checked, or None."""
     file = split_file(path, split, "named_texts")
-    return [line.partition("\t")[0] for line in _lines(file)] if file.is_file() else None
+    return [line.partition("\t")[0] for line in _lines(file)] if has_file(file) else None
 
 
 def _lines(file: Path) -> list[str]:

@@ -9,6 +9,7 @@ import numpy as np
 from l2rm_jax.data.parquet_vectors import open_parquet
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import DataError, first_line
+from l2rm_jax.jobs.regular_files import has_file
 
 
 def read_columns(
@@ -32,7 +33,7 @@ def read_columns(
       ConfigError: there is such a file, and the package pyarrow is missing.
     """
     file = split_file(directory, split, "columns")
-    if not file.is_file():
+    if not has_file(file):
         return {}
     table = open_parquet(file)
     rows = table.metadata.num_rows

@@ -65,3 +65,11 @@ def hash_file(file: Path) -> str:
     """Hash of the content of a file."""
     with file.open("rb") as source:
         return hashlib.file_digest(source, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+def is_unchanged(file: Path, hashes: Sequence[str]) -> bool:
+    """Return whether a file has the single one of the hashes; not if it cannot be read."""
+    try:
+        return file.is_file() and [hash_file(file)] == list(hashes)
+    except OSError:
+        return False

@@ -17,6 +17,7 @@ from l2rm_jax.console import progress_bar
 from l2rm_jax.data.files import check_entries, check_form, open_array
 from l2rm_jax.data.npy_files import still_whole
 from l2rm_jax.errors import DataError, Problems
+from l2rm_jax.jobs.regular_files import has_file
 
 _BLOCK_BYTES = 1 << 25  # of a block as float32
 _FLOATS = (np.float32, np.float64, np.float16)
@@ -346,7 +347,7 @@ def _checked_counts(
 
 def _read_scale(features: Path, path: Path, dimensions: int) -> Float32[np.ndarray, " dimensions"]:
     """Read the scale file of int8 features."""
-    if not path.is_file():
+    if not has_file(path):
         raise DataError(f"{path}: no such file; the int8 features of {features} require it")
     scale = open_array(path)
     is_valid = scale.shape == (dimensions,) and scale.dtype in (np.float32, np.float64)

@@ -18,6 +18,7 @@ from l2rm_jax.data.files import check_entries, check_form, open_array
 from l2rm_jax.data.record import is_undivided, read_record
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import ConfigError, DataError
+from l2rm_jax.jobs.regular_files import has_file
 
 _OF_AUDIT = "kept.npy"  # beside the scores that an audit writes
 BY_SCORE = ("score", "share")
@@ -164,7 +165,7 @@ def _rows_of_table(
     Both are None for data that were not imported from a table.
     """
     record, file = read_record(directory) if directory else None, _rows_file(directory)
-    if record is None or not file.is_file():
+    if record is None or not has_file(file):
         return None, None
     rows = np.array(open_array(file))
     # The pairs of a run are not the first ones if it draws them from a single split.

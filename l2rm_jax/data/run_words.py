@@ -11,7 +11,7 @@ from jaxtyping import Float32
 from l2rm_jax.data.pairs import Pairs, Tokens
 from l2rm_jax.data.text import SentenceSplitter, Vocabulary, load_sentence_splitter, tokenize
 from l2rm_jax.errors import ConfigError, DataError, Problems, first_line
-from l2rm_jax.jobs.regular_files import TEXT, read_regular
+from l2rm_jax.jobs.regular_files import TEXT, has_file, read_regular
 from l2rm_jax.pretrained.tokenizer import Pieces
 
 VOCABULARY_FILE = "vocabulary.json"
@@ -132,7 +132,7 @@ def read_word_vectors(path: str | Path, vocabulary: Vocabulary) -> WordVectors:
       DataError: a file is missing or invalid; or no word has a vector.
     """
     path = Path(path)
-    if not path.is_file():
+    if not has_file(path):
         raise DataError(f"{path}: no such file, expected word vectors")
     pairs = _from_array(path) if path.suffix == ".npy" else _from_text(path, vocabulary.word2idx)
     vectors: np.ndarray | None = None

@@ -323,7 +323,8 @@ def _check_likeness(shard: Shard, first: np.ndarray) -> None:
 
 
 def _mapped(name: str, file: Path) -> np.ndarray:
-    array = open_array(file)
-    is_valid = array.ndim == 2 and array.dtype.kind == "f"
+    open_array(file)  # checks it
+    array = np.load(file, mmap_mode="r", allow_pickle=False)  # a map, which Ray sends as its place
+    is_valid = array.ndim == 2 and array.dtype.kind == "f" and 0 not in array.shape
     check_form(name, array, is_valid, "floats [rows, dimensions]")
     return array

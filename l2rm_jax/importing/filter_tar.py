@@ -5,7 +5,6 @@ Samples that the import rejected are left out; those of dev and test stay.
 """
 
 import hashlib
-import json
 import logging
 import tarfile
 from collections import Counter
@@ -36,6 +35,7 @@ from l2rm_jax.importing.splits import rows_of_splits
 from l2rm_jax.importing.writing import hash_source
 from l2rm_jax.jobs import LOCAL, Executor, Job
 from l2rm_jax.jobs.files import check_new, new_file
+from l2rm_jax.jobs.regular_files import JSON, TEXT, has_file, parse_json, read_regular
 from l2rm_jax.version import __version__
 
 _log = logging.getLogger(__name__)
@@ -198,7 +198,7 @@ def _check_audit(
     audit: Path, data: Path, kept: Rows, ids: Sequence[str], image: Int[np.ndarray, " pairs"]
 ) -> None:
     """Check that an audit is of these data, by the number and the names of its pairs."""
-    report = json.loads((audit / "report.json").read_bytes())
+    report = parse_json(read_regular(audit / "report.json", JSON))
     if report["truth"] is not None:
         raise DataError(
             f"{audit}: found pairs that were mismatched deliberately, expected the data's"
@@ -207,13 +207,13 @@ def _check_audit(
         _log.warning(
             "%s cannot tell which pairs are mismatched: samples that fit may be left out", audit
         )
-    names = (audit / IDS).read_bytes() if (audit / IDS).exists() else b""
+    names = read_regular(audit / IDS, TEXT) if has_file(audit / IDS) else b""
     expected = "".join(f"{ids[row]}\n" for row in image[kept]).encode("utf-8", "replace")
     if report["inputs"]["pairs"] != len(image) or names != expected:
         raise DataError(
             f"{audit}: found an audit of {report['inputs']['name']}, with "
             f"{report['inputs']['pairs']:,} pairs, expected an audit of {data}, with "
-            f"{len(image):,} pairs"
+            f"{len(image):,} pairs and the names of {len(kept):,} kept ones in {IDS}"
         )
 
 

@@ -11,6 +11,7 @@ from jaxtyping import Int, UInt8
 from l2rm_jax.data.files import open_array
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import ConfigError
+from l2rm_jax.jobs.regular_files import has_file
 
 SPLITS = ("train", "dev", "test")
 GALLERY = (0.0, 0.0, 1.0)  # shares of images without captions
@@ -60,7 +61,7 @@ def parse_shares(text: str) -> tuple[float, float, float]:
 def rows_of_splits(directory: Path) -> dict[str, Int[np.ndarray, " captions"]]:
     """Row of the source of each caption, from 1, by split; empty without the training split."""
     files = {split: split_file(directory, split, "rows") for split in SPLITS}
-    found = {split: np.array(open_array(file)) for split, file in files.items() if file.is_file()}
+    found = {split: np.array(open_array(file)) for split, file in files.items() if has_file(file)}
     return found if "train" in found else {}
 
 

@@ -36,14 +36,16 @@ def check_regular(path: str | Path) -> None:
     _check_state(path, state)
 
 
-def refuse_other_kinds(path: str | Path) -> None:
-    """Check a path as `check_regular` does, unless there is no such file.
+def has_file(path: str | Path) -> bool:
+    """Return whether there is a file, or a link to one; of another kind, it is not absent.
 
     Raises:
       DataError: it is no regular file.
     """
     if os.path.exists(path):
         check_regular(path)
+        return True
+    return False
 
 
 def read_regular(path: str | Path, most: int) -> bytes:

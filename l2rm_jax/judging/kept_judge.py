@@ -20,6 +20,7 @@ from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.data.vectors import CountedWords, Fits, rows_by
 from l2rm_jax.errors import DataError, expand_home
+from l2rm_jax.jobs.regular_files import has_file
 from l2rm_jax.judging.content_keys import places
 from l2rm_jax.judging.drift import Sample
 from l2rm_jax.judging.folds import assign_folds
@@ -285,7 +286,7 @@ def open_judge(path: str | Path) -> KeptJudge:
             f"pairs (by probability), expected at least {FEWEST_IMAGES} and {FEWEST_PAIRS}"
         )
     file = path.with_name(WITNESSES_FILE)
-    return judge._replace(witnesses=open_witnesses(file)) if file.is_file() else judge
+    return judge._replace(witnesses=open_witnesses(file)) if has_file(file) else judge
 
 
 def _arrays_of(fits: Fits) -> dict[str, np.ndarray]:

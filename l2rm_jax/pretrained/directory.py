@@ -19,6 +19,7 @@ import numpy as np
 
 from l2rm_jax.errors import DataError, Problems, named_errors, nearest_flag
 from l2rm_jax.jobs.files import replace_file
+from l2rm_jax.jobs.regular_files import has_file
 from l2rm_jax.pretrained.arrays import group_places, place_arrays
 from l2rm_jax.pretrained.hub import find_directory
 from l2rm_jax.pretrained.preparation import read_preparation
@@ -106,7 +107,7 @@ class Pretrained:
         """
         if (directory / SOURCE_FILE).exists():
             return
-        small = (name for name in (*SMALL_FILES, INDEX_FILE) if (self.directory / name).is_file())
+        small = (name for name in (*SMALL_FILES, INDEX_FILE) if has_file(self.directory / name))
         for name in (*small, *self._weight_names()):
             target = directory / name
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -271,7 +272,7 @@ def _read_config(read: Any, directory: Path, config: Mapping[str, Any], **settin
 
 def _read_preparation_file(directory: Path) -> tuple[str, dict[str, Any]]:
     """Read the picture settings of a directory, and the name of the file that has them."""
-    if not (directory / PREPARATION_FILE).is_file() and (directory / _PROCESSOR_FILE).is_file():
+    if not has_file(directory / PREPARATION_FILE) and has_file(directory / _PROCESSOR_FILE):
         settings = read_object(directory, _PROCESSOR_FILE).get("image_processor")
         if isinstance(settings, dict):
             return _PROCESSOR_FILE, settings
@@ -286,7 +287,7 @@ def _with_preparation(directory: Path, base: Any, settings: tuple[str, dict[str,
 
 def _pooling(directory: Path) -> str:
     """Pooling of a sentence encoder: "mean" or "first"; "first" for other models."""
-    if not (directory / POOLING_FILE).is_file():
+    if not has_file(directory / POOLING_FILE):
         return "first"
     settings = read_object(directory, POOLING_FILE)
     modes = [name for name, value in settings.items() if name.startswith("pooling_mode_") and value]

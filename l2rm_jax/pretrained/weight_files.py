@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from l2rm_jax.errors import DataError, Problems, first_line
-from l2rm_jax.jobs.regular_files import JSON, read_regular
+from l2rm_jax.jobs.regular_files import JSON, has_file, read_regular
 from l2rm_jax.pretrained.arrays import group_places, may_be_left_over, our_name
 from l2rm_jax.pretrained.specs import Bases
 
@@ -22,7 +22,7 @@ _NAMED = 3  # number of arrays that a message names
 
 def check_file(directory: Path, name: str) -> bool:
     """Check that a file exists; the message lists the existing files."""
-    if (directory / name).is_file():
+    if has_file(directory / name):
         return True
     found = sorted(path.name for path in directory.iterdir())
     raise DataError(f"{directory}: found {', '.join(found) or 'no files'}, expected {name}")
@@ -52,9 +52,9 @@ def weight_files(directory: Path) -> list[Path]:
     Raises:
       DataError: there are no weights, or a shard is missing.
     """
-    if (directory / WEIGHT_FILE).is_file():
+    if has_file(directory / WEIGHT_FILE):
         return [directory / WEIGHT_FILE]
-    if (directory / INDEX_FILE).is_file():
+    if has_file(directory / INDEX_FILE):
         shards = read_object(directory, INDEX_FILE).get("weight_map")
         names = set(shards.values()) if isinstance(shards, dict) else set()
         if not names or any(Path(str(name)).name != name for name in names):
@@ -63,7 +63,7 @@ def weight_files(directory: Path) -> list[Path]:
                 "the same directory for each array"
             )
         files = [directory / name for name in sorted(names)]
-        missing = [file.name for file in files if not file.is_file()]
+        missing = [file.name for file in files if not has_file(file)]
         if missing:
             raise DataError(
                 *(f"{directory}: found no {name}, which {INDEX_FILE} lists" for name in missing)

@@ -23,7 +23,7 @@ from l2rm_jax.data.layouts import SCENES, open_split
 from l2rm_jax.data.layouts.precomp import read_images
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.pictures import upright_pictures
-from l2rm_jax.data.record import read_record
+from l2rm_jax.data.record import check_files, read_record
 from l2rm_jax.data.scenes.drawing import write_png
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import ConfigError, DataError, expand_home, nearest_flag
@@ -196,6 +196,7 @@ def open_named_split(name: str, data_config: ConfigDict, in_pixels: bool = False
     path = Path(directory)
     has_captions = caption_files(path, split) or split_file(path, split, "vectors").exists()
     if not has_captions:
+        check_files(path, split)
         images = read_images(path, split, in_pixels)
         ids = read_image_ids(directory, split, len(images))
         return Pairs(images, None, np.zeros(0, np.int64), texts=[], ids=ids, split=split)

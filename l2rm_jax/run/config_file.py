@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.config import FIELDS, NEEDED_HEADS, READ_BY, default, flat, unknown_field_error
 from l2rm_jax.errors import ConfigError, L2RMError, expand_home, first_line
-from l2rm_jax.jobs.regular_files import refuse_other_kinds
+from l2rm_jax.jobs.regular_files import has_file
 from l2rm_jax.run.results import to_jsonable, write_json
 
 CONFIG_FILE = "config.json"
@@ -87,12 +87,13 @@ def find_config(name: str) -> tuple[Path, str]:
 
     Raises:
       ConfigError: there is no such file or shipped config; its hint has one with a similar name.
+      DataError: it is no regular file.
     """
     config, colon, variant = expand_home(name).partition(":")
     path, shipped = Path(config), shipped_configs()
     is_path = path.suffix == ".py" or "/" in config
     file = path if is_path else shipped.get(config)
-    if file is not None and file.is_file():
+    if file is not None and has_file(file):
         return file, variant
     message = f"{config}: no such config file"
     if not is_path:
@@ -147,7 +148,7 @@ def read_config(workdir: str | Path) -> ConfigDict:
         wrong type.
     """
     path = Path(workdir) / CONFIG_FILE
-    refuse_other_kinds(path)
+    has_file(path)
     try:
         saved = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

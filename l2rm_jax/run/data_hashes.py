@@ -20,7 +20,7 @@ from l2rm_jax.data.record import is_undivided
 from l2rm_jax.data.train_pairs import Data, TrainPairs
 from l2rm_jax.devices.hosts import is_primary
 from l2rm_jax.errors import ConfigError, DataError, first_line
-from l2rm_jax.jobs.regular_files import parse_json
+from l2rm_jax.jobs.regular_files import has_file, parse_json
 from l2rm_jax.run.config_file import CONFIG_FILE, HASHES_FILE, read_config
 from l2rm_jax.run.results import write_json
 
@@ -104,7 +104,7 @@ def check_hashes(config: ConfigDict, splits: Sequence[TrainPairs], workdir: str 
     """
     file, path = Path(workdir) / HASHES_FILE, config.data.path
     before = read_config(workdir).data.path
-    if not path or (before == path and not file.exists()):
+    if not path or (not has_file(file) and before == path):
         return
     try:
         saved = dict(parse_json(file.read_bytes()))
@@ -139,7 +139,7 @@ def check_own_images(workdir: str | Path, directory: str | Path, split: Pairs) -
       ConfigError: they differ from those that the run began with.
     """
     file = Path(workdir) / HASHES_FILE
-    if not file.is_file() or is_undivided(directory):
+    if not has_file(file) or is_undivided(directory):
         return
     own = read_config(workdir).data
     is_own = Path(own.path).resolve() == Path(directory).resolve() and own.test_split == split.split

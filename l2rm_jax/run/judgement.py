@@ -20,6 +20,7 @@ from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.data.train_pairs import Data, Rematched, TrainPairs
 from l2rm_jax.devices.hosts import is_primary, on_any_host, wait_for_file
 from l2rm_jax.errors import ConfigError, DataError, check_names
+from l2rm_jax.jobs.regular_files import has_file
 from l2rm_jax.judging import (
     JUDGEMENT_FILE,
     Detector,
@@ -199,7 +200,7 @@ def given_judgement(path: str | Path, pairs: Pairs, is_decided: bool = True) -> 
 def _read_given(path: str | Path, is_decided: bool = True) -> tuple[Judgement, Path]:
     """Read the judgement that `judgement.path` names; return its file too."""
     file = Path(path) / JUDGEMENT_FILE if Path(path).is_dir() else Path(path)
-    if not file.is_file():
+    if not has_file(file):
         raise ConfigError(
             f"judgement.path: {file}: no such file, expected an audit directory or its "
             f"{JUDGEMENT_FILE}"

@@ -27,6 +27,7 @@ from l2rm_jax.devices.hosts import is_primary, wait_for_file
 from l2rm_jax.errors import CheckpointError, ConfigError, first_line
 from l2rm_jax.evaluation.recall import DIRECTIONS, RECALL_AT
 from l2rm_jax.jobs.files import new_directory, replace_file
+from l2rm_jax.jobs.regular_files import has_file
 from l2rm_jax.methods import Method
 from l2rm_jax.methods.base import TrainState
 from l2rm_jax.methods.learned_scale import GROUP
@@ -127,13 +128,13 @@ def save_trained(trained: Trained, workdir: str | Path, directory: str | Path) -
     with new_directory(Path(directory)) as unfinished:
         for name in _FILES:
             source, target = Path(workdir) / name, unfinished / name
-            if source.is_file():
+            if has_file(source):
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(source, target)
         # The library's own writing of files has another error for a full disk.
         replace_file(unfinished / WEIGHT_FILE, save(arrays, metadata))
         file = Path(workdir) / RESULTS_FILE
-        results = json.loads(file.read_bytes()) if file.is_file() else {}
+        results = json.loads(file.read_bytes()) if has_file(file) else {}
         lines = _card(trained.config, progress, results)
         (unfinished / CARD).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -163,7 +164,7 @@ def _abstract_state(saved: dict[str, Any]) -> TrainState:
 def _epoch_record(workdir: str | Path, step: int) -> dict[str, Any]:
     """The record of the epoch that ended with this step; empty if none did."""
     path = Path(workdir) / "metrics.jsonl"
-    lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
+    lines = path.read_bytes().splitlines(keepends=True) if has_file(path) else []
     # Without a newline, it is the last line of a run that was killed while writing it.
     complete = (line for line in lines if line.endswith(b"\n"))
     try:

@@ -17,6 +17,7 @@ from rich.text import Text
 from l2rm_jax import console
 from l2rm_jax.errors import CheckpointError, ConfigError
 from l2rm_jax.jobs.files import replace_file
+from l2rm_jax.jobs.regular_files import has_file
 from l2rm_jax.run.results import to_jsonable
 
 SCALAR_KINDS = ("step", "epoch")  # kinds of records that are also written for TensorBoard
@@ -150,7 +151,7 @@ def _append(file: BinaryIO, text: str) -> None:
 
 def _lines_up_to(path: Path, step: int, epochs: int) -> list[str]:
     """Complete records of `path` that precede the checkpoint of `step` with `epochs` finished."""
-    if not path.exists():
+    if not has_file(path):
         return []
     lines = path.read_bytes().splitlines(keepends=True)
     if lines and not lines[-1].endswith(b"\n"):

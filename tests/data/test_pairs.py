@@ -1,12 +1,14 @@
 """`Pairs` in memory, and as views of every layout on disk."""
 
 import json
+import os
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from l2rm_jax import Pairs, open_pairs
+from l2rm_jax.data.content_hashes import hash_file, is_unchanged
 from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.data.pairs import same_pairs
 from l2rm_jax.data.vectors import as_rows
@@ -201,6 +203,29 @@ def test_vectors_texts_and_names_of_a_directory(tmp_path):
     assert texts.texts == TEXTS and texts.captions is None
 
 
+def test_files_of_an_import_are_compared_with_its_record(tmp_path):
+    write_split(tmp_path, ims=IMAGES, caps=TEXTS, ids=IDS)
+    files = {name: hash_file(tmp_path / name) for name in ("train_caps.txt", "train_ids.txt")}
+    long_name = tmp_path / ("x" * 300)
+    record = {
+        "images": {"dimensions": IMAGES.shape[1]},
+        "splits": {"train": {"captions": 8}},
+        "source": {"pictures": None, "path": str(long_name / "table.csv")},
+        "files": {**files, "dev_caps.txt": ""},
+    }
+    (tmp_path / "dataset.json").write_text(json.dumps(record))
+    assert open_pairs(tmp_path).pictures is None and not is_unchanged(long_name, [""])
+    file = tmp_path / "train_ids.txt"
+    whole = file.read_bytes()
+    for damaged in (whole[:-2], b"?" + whole[1:]):  # the number of lines stays
+        file.write_bytes(damaged)
+        with pytest.raises(DataError, match=f"ids.txt: found {len(damaged)} bytes .* it was cut"):
+            open_pairs(tmp_path)
+    file.unlink()
+    with pytest.raises(DataError, match=r"ids\.txt: no such file, expected it, as dataset\.json"):
+        open_pairs(tmp_path)
+
+
 def test_caption_names_of_a_tsv_are_a_column(tmp_path):
     write_split(tmp_path, ims=IMAGES)
     lines = [f"number_{row}\t{text}" for row, text in enumerate(TEXTS[:4])]
@@ -259,6 +284,11 @@ def test_shards_are_a_single_split(tmp_path, captions):
     assert pairs.ids[5] == "000000005" and pairs.texts == (TEXTS if captions else None)
     with pytest.raises(DataError, match="single split, expected train"):
         open_pairs(tmp_path, "dev")
+    file = tmp_path / "text_emb/text_emb_1.npy"
+    size = file.stat().st_size
+    os.truncate(file, size - 2)
+    with pytest.raises(DataError, match=f"_1.npy: truncated: found {size - 2} .* expected {size}"):
+        open_pairs(tmp_path)
 
 
 def test_what_is_not_there_is_named(tmp_path):

@@ -11,12 +11,13 @@ from PIL import Image
 from l2rm_jax.data.captions import read_captions
 from l2rm_jax.data.features import RegionFeatures
 from l2rm_jax.data.files import open_arrays
+from l2rm_jax.data.layouts import open_pairs
 from l2rm_jax.data.parquet_vectors import open_parquet
 from l2rm_jax.data.pictures import UnreadableError, read_picture
 from l2rm_jax.data.text import Vocabulary
 from l2rm_jax.errors import CheckpointError, DataError
 from l2rm_jax.importing.sources import open_source
-from l2rm_jax.jobs.regular_files import check_regular, parse_json, read_regular
+from l2rm_jax.jobs.regular_files import check_regular, has_file, parse_json, read_regular
 from l2rm_jax.pages.thumbnails import make_thumbnail
 from l2rm_jax.published.checkpoint import read_checkpoint
 from l2rm_jax.run.config_file import read_config
@@ -115,3 +116,15 @@ def test_a_link_to_a_file_is_read(tmp_path):
     Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(tmp_path / "a.png")
     (tmp_path / "b.png").symlink_to("a.png")
     assert read_picture(tmp_path / "b.png") == (tmp_path / "a.png").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["caps.txt", "caps.tsv", "ids.txt", "columns.parquet", "ims.npy"])
+def test_an_optional_file_of_another_kind_is_not_absent(tmp_path, name):
+    for content in ("ims", "caps"):
+        np.save(tmp_path / f"train_{content}.npy", np.ones((4, 3), np.float32))
+    file = tmp_path / f"train_{name}"
+    assert not has_file(tmp_path / "absent") and (not has_file(file) or name == "ims.npy")
+    file.unlink(missing_ok=True)
+    make("fifo", file)
+    with pytest.raises(DataError, match=f"{name}: found a FIFO, expected a file"):
+        open_pairs(tmp_path)

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from l2rm_jax.config import default
-from l2rm_jax.errors import ConfigError
+from l2rm_jax.errors import ConfigError, DataError
 from l2rm_jax.run.checkpoints import RunCheckpoints
 from l2rm_jax.run.config_file import (
     check_workdir,
@@ -160,3 +160,10 @@ def test_a_similar_config_is_suggested(tmp_path, monkeypatch, name, hint):
     with pytest.raises(ConfigError, match=name.partition(":")[0] or None) as raised:
         load_config(name)
     assert raised.value.hint == (hint and f"--config={hint}")
+
+
+def test_a_config_of_another_kind_is_named_and_no_hint(tmp_path):
+    os.mkfifo(tmp_path / "mine.py")
+    with pytest.raises(DataError, match=r"mine\.py: found a FIFO, expected a file") as caught:
+        load_config(str(tmp_path / "mine.py"))
+    assert caught.value.hint is None

@@ -7,6 +7,7 @@
 Captions are still text, or vectors: `loading` tokenizes them for a run.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -98,7 +99,7 @@ def picture_files(directory: str | Path, ids: Sequence[str]) -> list[Path] | Non
     if folder := source["pictures"]:
         return [Path(folder, name) for name in ids]
     files = [Path(source["path"] or directory).parent / name for name in ids]
-    return files if files and files[0].is_file() else None
+    return files if files and os.path.isfile(files[0]) else None
 
 
 def open_split(

@@ -20,10 +20,11 @@ from l2rm_jax.data.contents import checked_rows
 from l2rm_jax.data.features import Pixels, RegionFeatures
 from l2rm_jax.data.files import check_entries, check_form, open_array
 from l2rm_jax.data.pairs import Pairs
-from l2rm_jax.data.record import is_undivided
+from l2rm_jax.data.record import check_files, is_undivided
 from l2rm_jax.data.shards import have_vectors
 from l2rm_jax.data.split_files import split_file
 from l2rm_jax.errors import ConfigError, DataError, Problems, expand_home, nearest_flag
+from l2rm_jax.jobs.regular_files import has_file
 
 StoredImages = RegionFeatures | Pixels
 REPEATS = 5  # rows of one image, in releases whose features have one row per caption
@@ -52,6 +53,7 @@ def read_files(
     attempt = problems.attempt
     directory = check_directory(path)
     _check_split(directory, split)
+    check_files(directory, split)
     images = attempt(read_images, directory, split, in_pixels)
     vector_file, vectors = split_file(directory, split, "vectors"), None
     if vector_file.exists() and not in_words:
@@ -101,13 +103,13 @@ def read_images(
 
 def has_pixels(directory: str | Path) -> bool:
     """Return whether a directory has pictures to train on."""
-    return split_file(directory, "train", "pixels").is_file()
+    return has_file(split_file(directory, "train", "pixels"))
 
 
 def has_images(directory: str | Path, split: str) -> bool:
     """Return whether a split has features, or no pictures that could replace them."""
     features, pixels = (split_file(directory, split, kind) for kind in ("features", "pixels"))
-    return features.is_file() or not pixels.is_file()
+    return has_file(features) or not has_file(pixels)
 
 
 def check_directory(path: str | Path, or_shards: bool = False) -> Path:

@@ -15,7 +15,12 @@ from jaxtyping import Float
 from PIL import Image
 
 from l2rm_jax.errors import DataError, StoppedError, first_line
+from l2rm_jax.jobs.regular_files import check_regular
 from l2rm_jax.pretrained.feature_encoder import ImageFeatures, PictureEncoder, as_float16
+from l2rm_jax.pretrained.specs import MOST, MOST_ROWS
+from l2rm_jax.pretrained.weight_files import read_object
+
+_CONFIG = "config.json"
 
 _log = logging.getLogger(__name__)
 
@@ -58,6 +63,7 @@ def from_directory_cache_or_network(load: Callable[..., Any], name: str, files: 
     Raises:
       DataError: the files are missing or cannot be read.
     """
+    check_files(name)
     for is_local in (True, False):
         try:
             with _silence():
@@ -70,6 +76,34 @@ def from_directory_cache_or_network(load: Callable[..., Any], name: str, files: 
             if not is_local:
                 raise missing_weights(name, files, error, "transformers") from error
         _log.info("%s: not in the cache, asking huggingface.co", name)
+
+
+def check_files(name: str) -> None:
+    """Check a directory, if `name` is one, before a library reads it, which bounds nothing.
+
+    Raises:
+      DataError: a file is no regular one, or a size in `config.json` is beyond the limits of specs;
+        lists every one.
+    """
+    directory = Path(name)
+    files = [file for file in directory.rglob("*") if not file.is_dir()]
+    for file in files:
+        check_regular(file)
+    if directory / _CONFIG in files:
+        config = read_object(directory, _CONFIG)
+        if problems := list(_beyond_limits(f"{directory / _CONFIG}: ", config)):
+            raise DataError(*problems)
+
+
+def _beyond_limits(where: str, config: Mapping[str, Any]) -> Iterator[str]:
+    for field, value in config.items():
+        is_depth = "layers" in field or "depth" in field
+        limit = MOST["num_hidden_layers"] if is_depth else MOST.get(field, MOST_ROWS)
+        is_size = is_depth or field in MOST or field.endswith(("size", "dim"))
+        if isinstance(value, Mapping):
+            yield from _beyond_limits(f"{where}{field}.", value)
+        elif is_size and isinstance(value, int | float) and value > limit:
+            yield f"{where}{field}: found {value!s:.20}, expected at most {limit:,}"
 
 
 def load_model(name: str, files: str = FILES, unused: tuple[str, ...] = ()) -> Any:

@@ -16,6 +16,7 @@ from PIL import Image
 from l2rm_jax.errors import ConfigError, StoppedError
 from l2rm_jax.pretrained.feature_encoder import PictureEncoder
 from l2rm_jax.pretrained.pytorch.library import (
+    check_files,
     damaged_weights,
     describe_model,
     library,
@@ -41,6 +42,7 @@ def load_backbone(name: str) -> PictureEncoder:
     """
     timm, torch = library("timm"), library("torch")
     is_directory = Path(name).is_dir()
+    check_files(name)
     if is_directory:
         source = f"local-dir:{name}"
     elif name.count("/") == 1 and not name.startswith((".", "/", "~")):
