@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from jaxtyping import Int
 
+from l2rm_jax.errors import DataError
 from l2rm_jax.importing.column_names import (
     ANSWERS,
     CAPTION_FIELDS,
@@ -19,6 +20,7 @@ from l2rm_jax.importing.column_names import (
     field_of,
 )
 from l2rm_jax.importing.columns import caption_lines, text_column
+from l2rm_jax.importing.limits import CAPTIONS
 from l2rm_jax.importing.sources import Part, Source
 from l2rm_jax.importing.text_lists import UnreadableError, as_text, parse_list
 
@@ -46,12 +48,18 @@ class Captions(NamedTuple):
 
 
 def read_captions(source: Source, columns: Sequence[str]) -> Captions:
-    """Read the captions of one or several columns; without any, each row has an empty one."""
+    """Read the captions of one or several columns; without any, each row has an empty one.
+
+    Raises:
+      DataError: a cell has more than `CAPTIONS`.
+    """
     if not columns:
         rows = sum(len(part.table) for part in source.parts)
         return _plain(pa.array([""] * rows, pa.large_string()))
     parts, start = [], 0
     for part in source.parts:
+        for name in columns:
+            _check_lengths(source, part, name)
         found = _together([_column_captions(part, name) for name in columns])
         if len(columns) > 1:
             order = pa.array(np.argsort(found.row, kind="stable"))
@@ -75,6 +83,19 @@ def _plain(text: pa.Array) -> Captions:
 def joined(arrays: Sequence[pa.Array]) -> pa.Array:
     """The arrays one after the other; a single one is not copied."""
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+def _check_lengths(source: Source, part: Part, name: str) -> None:
+    if name not in part.table.column_names:
+        return
+    column = part.table[name]
+    is_list = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
+    most = (pc.max(pc.list_value_length(column)).as_py() or 0) if is_list else 0
+    if most > CAPTIONS:
+        raise DataError(
+            f"{source.path}: column {name}: found {most:,} captions in a cell, expected at most "
+            f"{CAPTIONS:,}"
+        )
 
 
 def _column_captions(part: Part, name: str) -> Captions:

@@ -4,6 +4,7 @@ from l2rm_jax.errors import DataError
 
 COLUMNS = 1_000  # of a table, or kinds of files and fields of a sample
 ROWS = 10_000_000  # of an import in one piece
+CAPTIONS = 10_000  # of a cell
 
 
 def check_size(name: object, columns: int, rows: int = 0) -> None:

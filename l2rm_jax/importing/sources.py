@@ -200,9 +200,9 @@ def _read(
     start, own = 0, kind
     for file in files:
         own, table, left_out = _read_file(file, cache, columns)
-        check_size(file, table.num_columns)
         skipped += [(start + row, reason) for row, reason in left_out]
         start += len(table) + len(left_out)
+        check_size(file if len(files) == 1 else path, table.num_columns, start)
         inner = file.relative_to(base)
         number = split_number(str(inner.with_suffix("")))
         split = None if number == NONE else SPLITS[number]

@@ -8,6 +8,7 @@ from pyarrow import parquet
 
 from l2rm_jax.errors import DataError
 from l2rm_jax.importing import limits
+from l2rm_jax.importing.caption_cells import read_captions
 from l2rm_jax.importing.sources import open_source
 from tests.importing.made import encoded, picture, write_tar
 
@@ -60,6 +61,22 @@ def test_equal_rows_of_a_small_file(tmp_path):
             writer.write_table(table)
     with pytest.raises(DataError, match=r"a\.parquet: found 11,000,000 rows"):
         open_source(tmp_path / "a.parquet", tmp_path / "cache")
+
+
+def test_rows_of_all_files_count(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "ROWS", 5)
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text("image,caption\n" + "a.png,a dog\n" * 3)
+    with pytest.raises(DataError, match=r"found 6 rows, expected at most 5 in one import"):
+        open_source(tmp_path / "?.csv", tmp_path / "cache")
+
+
+def test_too_many_captions_in_a_cell(tmp_path):
+    table = pa.table({"image": ["a.png"], "caption": [["a dog"] * 20_000]})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    source = open_source(tmp_path / "a.parquet", tmp_path / "cache")
+    with pytest.raises(DataError, match=r"a\.parquet: column caption: found 20,000 captions"):
+        read_captions(source, ["caption"])
 
 
 @pytest.mark.parametrize("inner", ['{"a":', "["])
