@@ -154,8 +154,10 @@ def _open_trained(workdir: str | Path, changes: Mapping[str, Any]) -> Iterator[R
 
 
 def _all_pairs(test: TrainPairs, config: ConfigDict) -> _Scoring:
-    settings = config.evaluation.protocol, config.evaluation.dual_softmax
-    rows = lambda sims: recall_rows(sims, test.captions_per_image, *settings)  # noqa: E731
+    def rows(sims: np.ndarray) -> Rows:
+        settings = config.evaluation.protocol, config.evaluation.dual_softmax
+        return recall_rows(sims, test.captions_per_image, *settings)
+
     return Scorer.similarities, rows
 
 

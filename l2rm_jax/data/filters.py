@@ -141,7 +141,7 @@ def read_scores(
         score for each pair of the data, as an audit of them writes it.
 
     Raises:
-      DataError: as `run_scores`.
+      DataError: as `kept_pairs`, of the scores.
     """
     scores = open_scores(path)
     if drawn is not None and len(scores) != pairs:

@@ -70,10 +70,7 @@ def filter_samples(
     samples = hashlib.blake2b(digest_size=16)
     for rows in wanted:
         samples.update(f"{len(rows)} ".encode() + rows.astype(np.int64).tobytes())
-    identity = {
-        "l2rm_jax": __version__,
-        "files": file_states(files),
-    }  # of a copy
+    identity = {"l2rm_jax": __version__, "files": file_states(files)}  # all that a copy depends on
     identity["samples"] = samples.hexdigest()
     job = Job(out, "filter")
     with job.locked():

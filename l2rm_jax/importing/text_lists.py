@@ -32,8 +32,9 @@ def parse_list(text: str) -> Any:
                 raise UnreadableError("more than a list")
     except UnreadableError:
         raise
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
-        raise UnreadableError(f"no list of Python: {getattr(error, 'msg', error)}") from None
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        # Python's own words differ from version to version, and may hold an address in memory.
+        raise UnreadableError("no list of Python, NumPy or JSON") from None
     if text.lstrip().startswith("(") and not isinstance(value, list):
         raise UnreadableError("text in parentheses")  # ("so") is no list in Python either
     return value

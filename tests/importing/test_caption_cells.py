@@ -98,6 +98,12 @@ def test_cells_that_cannot_be_read(cell):
         captions_of(cell)
 
 
+@pytest.mark.parametrize("cell", ["['a dog', -cat]", "['a dog', 'a c", "[" + "-" * 9999 + "1]"])
+def test_the_reason_is_the_same_in_every_process(cell):
+    with pytest.raises(UnreadableError, match=r"^no list of Python, NumPy or JSON$"):
+        captions_of(cell)
+
+
 def read(cells, kind=None):
     table = pa.table({"caption": pa.array(cells, kind)})
     return read_captions(Source("t", "csv", ".", (Part(table, None),), []), ["caption"])
