@@ -56,7 +56,6 @@ def test_a_small_file_of_many_pixels_is_refused_in_little_memory(tmp_path, mode,
     code = f"""
         from l2rm_jax.data.pictures import UnreadableError, open_picture
         from l2rm_jax.pages.thumbnails import make_thumbnail
-from tests.importing.made import encoded, picture
         content = open({str(file)!r}, "rb").read()
         try:
             open_picture(content)
