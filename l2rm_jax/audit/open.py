@@ -11,7 +11,7 @@ from l2rm_jax.audit.table import columns_of_user, decisions_of, read_table
 from l2rm_jax.data.layouts import picture_files
 from l2rm_jax.data.pairs import Pairs
 from l2rm_jax.errors import DataError, expand_home
-from l2rm_jax.jobs.regular_files import has_file, parse_json
+from l2rm_jax.jobs.regular_files import has_file, parse_json, refuse_other_kinds
 from l2rm_jax.judging import JUDGEMENT_FILE, read_judgement
 
 
@@ -29,7 +29,7 @@ def open_audit(directory: str | Path) -> Audit:
     if not has_file(directory / JUDGEMENT_FILE):
         raise DataError(f"{directory}: found no {JUDGEMENT_FILE}, expected a finished audit")
     judgement = read_judgement(directory / JUDGEMENT_FILE, is_decided=False)
-    has_file(directory / "report.json")
+    refuse_other_kinds(directory / "report.json")
     try:
         report: dict[str, Any] = parse_json((directory / "report.json").read_bytes())
         inputs, settings = report["inputs"], Settings(**report["settings"])

@@ -12,7 +12,7 @@ import numpy as np
 
 from l2rm_jax.errors import DataError, first_line
 from l2rm_jax.jobs.files import replace_file
-from l2rm_jax.jobs.regular_files import check_regular, has_file
+from l2rm_jax.jobs.regular_files import check_regular, refuse_other_kinds
 
 _log = logging.getLogger(__name__)
 # Folders of macOS, Synology, Linux and Windows, in small letters.
@@ -95,7 +95,7 @@ def open_arrays(path: str | Path, what: str, hint: str) -> Iterator[Mapping[str,
     Raises:
       DataError: the file is missing or damaged, or a requested array is missing.
     """
-    has_file(path)
+    refuse_other_kinds(path)
     try:
         # NumPy leaves a damaged file open that it has opened itself.
         with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:

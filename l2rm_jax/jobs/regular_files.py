@@ -36,16 +36,24 @@ def check_regular(path: str | Path) -> None:
     _check_state(path, state)
 
 
-def has_file(path: str | Path) -> bool:
-    """Return whether there is a file, or a link to one; of another kind, it is not absent.
+def refuse_other_kinds(path: str | Path) -> None:
+    """Check a path as `check_regular` does, unless there is no such file.
 
     Raises:
       DataError: it is no regular file.
     """
     if os.path.exists(path):
         check_regular(path)
-        return True
-    return False
+
+
+def has_file(path: str | Path) -> bool:
+    """Return whether there is a file, or a link to one; of another kind, it is not absent.
+
+    Raises:
+      DataError: it is no regular file.
+    """
+    refuse_other_kinds(path)
+    return os.path.exists(path)
 
 
 def read_regular(path: str | Path, most: int) -> bytes:

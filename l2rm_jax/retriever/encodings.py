@@ -20,7 +20,7 @@ from l2rm_jax.data.pairs import taken
 from l2rm_jax.errors import ConfigError, DataError, expand_home, first_line
 from l2rm_jax.evaluation.codes import CodedCaptions
 from l2rm_jax.jobs.files import new_directory
-from l2rm_jax.jobs.regular_files import has_file
+from l2rm_jax.jobs.regular_files import parse_json, refuse_other_kinds
 from l2rm_jax.models.encoders import ImageCode, TextCode
 
 FILE = "encodings.json"
@@ -267,9 +267,9 @@ def _fields(code: ImageCode | TextCode) -> Iterator[tuple[str, np.ndarray]]:
 
 def _read(path: Path) -> tuple[dict[str, Any], list[Any]]:
     """Read the header, and map the arrays of each network."""
-    has_file(path / FILE)
+    refuse_other_kinds(path / FILE)
     try:
-        header = json.loads((path / FILE).read_text())
+        header = parse_json((path / FILE).read_bytes())
     except FileNotFoundError:
         raise DataError(f"{path}: found no encodings, expected a directory of save()") from None
     except (OSError, ValueError) as error:

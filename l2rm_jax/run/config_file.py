@@ -16,7 +16,7 @@ from ml_collections import ConfigDict
 
 from l2rm_jax.config import FIELDS, NEEDED_HEADS, READ_BY, default, flat, unknown_field_error
 from l2rm_jax.errors import ConfigError, L2RMError, expand_home, first_line
-from l2rm_jax.jobs.regular_files import has_file
+from l2rm_jax.jobs.regular_files import has_file, refuse_other_kinds
 from l2rm_jax.run.results import to_jsonable, write_json
 
 CONFIG_FILE = "config.json"
@@ -148,7 +148,7 @@ def read_config(workdir: str | Path) -> ConfigDict:
         wrong type.
     """
     path = Path(workdir) / CONFIG_FILE
-    has_file(path)
+    refuse_other_kinds(path)
     try:
         saved = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 from l2rm_jax.data.train_pairs import TrainPairs
 from l2rm_jax.evaluation.protocols import chance_rows
 from l2rm_jax.jobs.files import replace_file
-from l2rm_jax.jobs.regular_files import JSON, read_regular
+from l2rm_jax.jobs.regular_files import JSON, parse_json, read_regular
 from l2rm_jax.version import __version__
 
 RESULTS_FILE = "results.json"
@@ -34,7 +34,7 @@ def write_results(workdir: str | Path, results: Mapping[str, Any]) -> None:
 def is_finished(workdir: str | Path, config: ConfigDict) -> bool:
     """Whether the run in `workdir` has been finished with exactly this config."""
     try:
-        results = json.loads(read_regular(Path(workdir) / RESULTS_FILE, JSON))
+        results = parse_json(read_regular(Path(workdir) / RESULTS_FILE, JSON))
     except (OSError, ValueError):
         return False
     return results.get("config") == to_jsonable(config.to_dict())
